@@ -1,0 +1,3 @@
+from ddtool.cli import main
+
+main()

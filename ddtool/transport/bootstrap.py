@@ -1,0 +1,90 @@
+"""The agent's zipapp, and the one command line that starts it on a host.
+
+A loader of a few lines travels in the command itself. It says what is there, receives the zipapp if the host has no
+copy with that hash, and runs it: from the state folder when it is installed there, else from memory, so that a verb
+that only reads leaves no file behind. Everything goes base64 through `sh -c`, because the login shell may be fish or csh.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import shlex
+import zipfile
+from functools import cache
+from pathlib import Path
+
+MAGIC = "ddtool-agent/1"
+
+LOADER = r"""
+import hashlib, json, os, sys
+sha, state, run = sys.argv[1:4]
+path = os.path.join(state, "agent", sha + ".pyz")
+os.umask(0o077)
+def say(**words):
+    os.write(1, ("\nddtool-agent/1 " + json.dumps(words) + "\n").encode())
+def trusted():
+    try:
+        stat = os.stat(path)
+        with open(path, "rb") as file:
+            return stat.st_uid == os.geteuid() and not stat.st_mode & 0o022 and hashlib.sha256(file.read()).hexdigest() == sha
+    except OSError:
+        return False
+have = trusted()
+say(have=have, python=list(sys.version_info[:3]), uid=os.geteuid())
+if sys.version_info < (3, 8):
+    sys.exit(1)
+if not have:
+    data = b""
+    size = None
+    while size is None or len(data) < size:
+        part = os.read(0, 65536 if size is None else size - len(data))
+        if not part:
+            sys.exit(1)
+        data += part
+        if size is None and len(data) >= 8:
+            size, data = int.from_bytes(data[:8], "big"), data[8:]
+    if hashlib.sha256(data).hexdigest() != sha:
+        say(error="the agent arrived damaged")
+        sys.exit(1)
+    fd = os.memfd_create("ddtool-agent", 0)
+    os.write(fd, data)
+    path = "/proc/self/fd/%d" % fd
+    say(have=True)
+os.execv(sys.executable, [sys.executable, "-I", path, "serve", "--state", state, "--run", run])
+"""
+
+
+@cache
+def agent_zipapp() -> bytes:
+    """The agent as a zipapp, the same bytes for the same source: its hash is its version."""
+    package = Path(__file__).parent.parent
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+
+        def add(name: str, data: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+
+        add("__main__.py", b"import sys\nfrom ddtool.agent.__main__ import main\nsys.exit(main())\n")
+        add("ddtool/__init__.py", b"")
+        for path in sorted((package / "agent").rglob("*.py")):
+            add(f"ddtool/{path.relative_to(package).as_posix()}", path.read_bytes())
+    return buffer.getvalue()
+
+
+def start_command(sha: str, state: str, run: str, *, become: bool) -> str:
+    """The command line for the host's login shell. With `become` a login that is not root goes through `sudo -n`."""
+    encoded = base64.b64encode(LOADER.encode()).decode()
+    loader = f"import base64;exec(base64.b64decode('{encoded}'))"
+    python = f'exec {{}}python3 -I -c "$0" {shlex.quote(sha)} {shlex.quote(state)} {shlex.quote(run)}'
+    missing = "command -v python3 >/dev/null || { echo 'ddtool: no python3 on this host' >&2; exit 127; }; "
+    if become:
+        script = missing + f'if [ "$(id -u)" = 0 ]; then {python.format("")}; else {python.format("sudo -n -- ")}; fi'
+    else:
+        script = missing + python.format("")
+    return f"sh -c {shlex.quote(script)} {shlex.quote(loader)}"
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
