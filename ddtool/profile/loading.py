@@ -1,0 +1,219 @@
+"""Find, merge and check a profile's files."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from ddtool.data import data_folder
+from ddtool.errors import ProfileError
+from ddtool.profile.marked_yaml import Loc, Marked, read
+from ddtool.profile.schema import Profile
+
+FREE_SECTIONS = ("server_args", "env")  # keys are SGLang's or the user's; null takes an inherited one away
+ONE_HOST = ("host", "hosts", "nodes", "nnodes", "replicas")
+
+
+def search_path() -> list[Path]:
+    """Folders in which a profile's name is looked up, first match wins."""
+    return [Path("profiles"), platformdirs.user_config_path("ddtool") / "profiles", data_folder("profiles")]
+
+
+def available(search: Sequence[Path] | None = None) -> dict[str, Path]:
+    """Every profile that can be named, with its file; a nearer folder hides a farther one's."""
+    found: dict[str, Path] = {}
+    for folder in search_path() if search is None else search:
+        for path in sorted(folder.glob("*.y*ml")) if folder.is_dir() else ():
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def load(name_or_path: str, overrides: Sequence[str] = (), search: Sequence[Path] | None = None) -> Profile:
+    """The profile of that name or file, with its base and `--set a.b=value` overrides merged in.
+
+    Raises ProfileError naming file and line, or the override, for everything that the schema does not allow.
+    Says nothing on whether the profile can work: see `ddtool.profile.validate`.
+    """
+    path = _find(name_or_path, search)
+    marked = _with_base(path, search)
+    for override in overrides:
+        _override(marked, override)
+    for section in FREE_SECTIONS:
+        values = marked.data.get(section)
+        if isinstance(values, dict):
+            marked.data[section] = {key: value for key, value in values.items() if value is not None}
+    for key in ("name", "source"):
+        if key in marked.data:
+            raise ProfileError(f"{marked.where((key,))}: {key}: unknown key; a profile is named by its file")
+    try:
+        return Profile.model_validate({**marked.data, "name": path.stem, "source": str(path)})
+    except ValidationError as error:
+        raise ProfileError(
+            "\n".join(_describe(problem, marked) for problem in error.errors(include_input=False)),
+            why=f"the profile {path.stem} does not fit the schema",
+            hint="docs/profiles.md lists every key",
+        ) from None
+
+
+def _find(name_or_path: str, search: Sequence[Path] | None) -> Path:
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        path = Path(name_or_path)
+        if path.is_file():
+            return path
+        raise ProfileError(f"no profile file {name_or_path}", hint="ddtool profile list")
+    profiles = available(search)
+    if name_or_path in profiles:
+        return profiles[name_or_path]
+    near = difflib.get_close_matches(name_or_path, profiles, 1)
+    raise ProfileError(
+        f"no profile named {name_or_path}" + (f"; did you mean {near[0]}?" if near else ""),
+        why="searched " + ", ".join(str(folder) for folder in (search_path() if search is None else search)),
+        hint="ddtool profile list",
+    )
+
+
+def _with_base(path: Path, search: Sequence[Path] | None) -> Marked:
+    child = _read(path)
+    base_name = child.data.pop("extends", None)
+    if base_name is None:
+        return child
+    where = child.where(("extends",))
+    if not isinstance(base_name, str):
+        raise ProfileError(f"{where}: extends: the name of one profile")
+    base_path = path.parent / base_name if "/" in base_name else _sibling_or_named(path, base_name, search)
+    if base_path.resolve() == path.resolve():
+        raise ProfileError(f"{where}: a profile cannot extend itself")
+    base = _read(base_path)
+    if "extends" in base.data:
+        raise ProfileError(
+            f"{where}: {base_path.stem} itself extends {base.data['extends']}",
+            why="extends goes one level deep, so that a value's origin is one look away",
+            hint=f"extend {base.data['extends']} and repeat what {base_path.stem} changes",
+        )
+    _merge(base.data, child.data)
+    base.marks.update(child.marks)
+    return base
+
+
+def _sibling_or_named(path: Path, name: str, search: Sequence[Path] | None) -> Path:
+    """A base beside the file comes first: a copied pair of profiles must not pick up another folder's base."""
+    for suffix in (".yaml", ".yml"):
+        sibling = path.with_name(name + suffix)
+        if sibling.is_file() and sibling.resolve() != path.resolve():
+            return sibling
+    return _find(name, search)
+
+
+def _read(path: Path) -> Marked:
+    """One file, flags in SGLang's spelling with dashes, so that `extends` and `--set` meet on one key."""
+    marked = read(path)
+    flags = marked.data.get("server_args")
+    if isinstance(flags, dict):
+        marked.data["server_args"] = {_dashed(key): value for key, value in flags.items()}
+        for loc in [loc for loc in marked.marks if len(loc) > 1 and loc[0] == "server_args"]:
+            marked.marks[(loc[0], _dashed(str(loc[1])), *loc[2:])] = marked.marks[loc]
+    return marked
+
+
+def _dashed(flag: str) -> str:
+    return flag.removeprefix("--").replace("_", "-")
+
+
+def _merge(base: dict[str, Any], child: dict[str, Any]) -> None:
+    """Sections merge key by key; scalars and lists are replaced."""
+    for key, value in child.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = value
+
+
+def parse_override(override: str) -> tuple[list[str], Any]:
+    """`a.b=value` as (["a", "b"], value), the value read as YAML. ProfileError when it is not of that form."""
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ProfileError(
+            f"--set {override}: not of the form section.key=value", hint="--set speculative.budget=16"
+        )
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ProfileError(f"--set {override}: the value is not YAML: {error}".splitlines()[0]) from error
+    if keys[0] == "server_args" and len(keys) > 1:
+        keys[1] = _dashed(keys[1])
+    return keys, value
+
+
+def _override(marked: Marked, override: str) -> None:
+    keys, value = parse_override(override)
+    if keys[0] == "extends":
+        raise ProfileError(f"--set {override}: extends belongs into a file")
+    target = marked.data
+    for key in keys[:-1]:
+        inner = target.get(key)
+        if inner is None:
+            inner = target[key] = {}
+        if not isinstance(inner, dict):
+            raise ProfileError(f"--set {override}: {key} has no keys below it")
+        target = inner
+    target[keys[-1]] = value
+    marked.marks[tuple(keys)] = f"--set {'.'.join(keys)}"
+
+
+def _describe(problem: Any, marked: Marked) -> str:
+    """One line: where, which key, what is wrong. Never the value, which may be a secret written by mistake."""
+    loc: Loc = tuple(problem["loc"])
+    known, model = _known_part(loc)
+    name = ".".join(str(part) for part in known)
+    where = marked.where(known)
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: {name}: {_unknown_key(str(known[-1]), model)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {name}: {message}" if name else f"{where}: {message}"
+
+
+def _unknown_key(key: str, model: type[BaseModel]) -> str:
+    if key in ONE_HOST:
+        return (
+            "unknown key; a profile holds no host and a deploy goes to one host: use --host, DDTOOL_HOST or "
+            "`ddtool profile bind NAME HOST` (for several hosts, a shell loop)"
+        )
+    fields = [field for field in model.model_fields if field not in ("name", "source")]
+    near = difflib.get_close_matches(key, fields, 1, cutoff=0.5)
+    if near:
+        return f"unknown key; did you mean {near[0]}?"
+    return f"unknown key; known here: {', '.join(fields)}"
+
+
+def _known_part(loc: Loc) -> tuple[Loc, type[BaseModel]]:
+    """`loc` without the union-member names that pydantic appends, and the model in which its last key stands."""
+    model: type[BaseModel] = Profile
+    for depth, part in enumerate(loc):
+        inner = _inner_model(model, str(part))
+        if inner is None:
+            end = depth + 2 if part in FREE_SECTIONS and depth == 0 else depth + 1
+            return loc[:end], model
+        if depth + 1 < len(loc):
+            model = inner
+    return loc, model
+
+
+def _inner_model(model: type[BaseModel], key: str) -> type[BaseModel] | None:
+    field = model.model_fields.get(key)
+    if field is None:
+        return None
+    options: tuple[Any, ...] = (field.annotation,)
+    if typing.get_origin(field.annotation) in (typing.Union, types.UnionType):
+        options = typing.get_args(field.annotation)
+    return next(
+        (option for option in options if isinstance(option, type) and issubclass(option, BaseModel)), None
+    )

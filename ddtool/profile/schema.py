@@ -1,0 +1,260 @@
+"""What a profile may say. Structure only; whether a profile can work is `validate`'s question.
+
+Every section forbids unknown keys and converts nothing: `port: "30000"` is an error, not a port. Fields without
+a comment are explained in docs/profiles.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+
+from ddtool.profile.secrets import SecretText, lookup, names_a_secret, parse_text
+from ddtool.profile.shapes import ModelShape, Section, shape_from_config
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+Plain = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*$")]
+AbsolutePath = Annotated[Plain, Field(pattern=r"^/")]
+Text = Annotated[
+    str | SecretText,
+    BeforeValidator(lambda value: parse_text(value) if isinstance(value, str) else value),
+    PlainSerializer(str, return_type=str),
+]
+
+
+def _environment_text(value: Any) -> Any:
+    """YAML's 1 and 0.5 are meant as text here; its `true` is not: programs differ on "true", "True" and "1"."""
+    if isinstance(value, bool):
+        raise ValueError('write it in quotes, as the program wants to read it: "1", "true" or "True"')
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str) and re.search(r"[\x00-\x1f\x7f]", value):
+        raise ValueError("an environment value cannot hold a line break or control character")
+    return value
+
+
+EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+EnvValue = Annotated[Text, BeforeValidator(_environment_text)]
+FlagName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+
+
+def _flag_value(value: Any) -> Any:
+    """What SGLang's config file can carry: a switch, a number, text, a list of these, or a mapping (sent as JSON)."""
+    if isinstance(value, str):
+        return parse_text(value)
+    if isinstance(value, bool | int | float | SecretText | dict):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
+        return value
+    raise ValueError("a flag takes a switch, a number, text, a list of these, or a mapping (sent as JSON)")
+
+
+def _plain_flag_value(value: Any) -> Any:
+    return str(value) if isinstance(value, SecretText) else value
+
+
+FlagValue = Annotated[Any, BeforeValidator(_flag_value), PlainSerializer(_plain_flag_value)]
+
+
+class Deadlines(Section):
+    """Seconds. They are the health gate's: a unit's start timeout bounds nothing for a program that is never ready."""
+
+    start_s: int = Field(default=600, gt=0)  # from start to answering requests
+    stop_s: int = Field(default=60, gt=0)  # from SIGTERM to SIGKILL
+    request_s: int = Field(default=120, gt=0)  # one completion
+
+
+class Service(Section):
+    unit: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=128)]
+    port: int = Field(gt=0, lt=65536)
+    bind: Plain = "127.0.0.1"
+    api_key: Text | None = None
+    deadlines: Deadlines = Deadlines()
+
+    @field_validator("unit")
+    @classmethod
+    def _bare_name(cls, unit: str) -> str:
+        if unit.endswith((".service", ".scope", ".slice")):
+            raise ValueError("the unit's name without its suffix")
+        return unit
+
+    @field_validator("api_key")
+    @classmethod
+    def _by_reference(cls, key: str | SecretText | None) -> str | SecretText | None:
+        if isinstance(key, str):
+            raise ValueError("secrets are written as ${env:NAME}, never in the profile itself")
+        return key
+
+
+class Engine(Section):
+    venv: AbsolutePath
+    python: AbsolutePath | None = None  # default: VENV/bin/python
+    provider: Literal["plugin", "builtin"]
+    install: Literal["existing", "managed"] = "existing"
+    wheelhouse: Plain | None = None
+    index: Plain | None = None
+    release: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+]*$")]
+
+    @property
+    def interpreter(self) -> str:
+        return self.python or f"{self.venv}/bin/python"
+
+    @model_validator(mode="after")
+    def _managed_has_a_source(self) -> Engine:
+        if self.install == "managed" and not (self.wheelhouse or self.index):
+            raise ValueError("install: managed needs a wheelhouse or an index")
+        return self
+
+
+class Model(Section):
+    path: Plain
+    served_name: Plain | None = None
+    shape: ModelShape | None = None
+
+    @property
+    def name(self) -> str:
+        return self.served_name or self.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+class Drafter(Section):
+    path: Plain
+    shape: ModelShape | None = None
+
+
+class Card(Section):
+    """The GPU that estimates assume until the host's facts say better."""
+
+    name: Plain
+    memory_gib: float = Field(gt=0)
+    sms: int = Field(gt=0)
+
+
+class Parallel(Section):
+    tp: int = Field(default=1, gt=0)
+    card: Card | None = None
+
+
+class Speculative(Section):
+    """`block_size` counts the known token: the drafter guesses block_size - 1. `budget` counts tree nodes without the root."""
+
+    algorithm: Literal["NONE", "DFLASH", "DDTREE"] = "NONE"
+    block_size: int | None = Field(default=None, gt=1)
+    budget: int | None = Field(default=None, gt=0)
+    topk: int | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Speculative:
+        if self.algorithm != "NONE" and self.block_size is None:
+            raise ValueError(f"{self.algorithm} needs block_size (the drafter's config.json has it)")
+        if self.algorithm == "DDTREE" and (self.budget is None or self.topk is None):
+            raise ValueError("DDTREE needs budget and topk")
+        if self.algorithm == "DFLASH" and (self.budget is not None or self.topk is not None):
+            raise ValueError("DFLASH verifies a chain and has no budget or topk: set both to null")
+        return self
+
+
+class Graphs(Section):
+    enabled: bool = True
+    max_bs: int | None = Field(default=None, gt=0)
+    bs: list[Annotated[int, Field(gt=0)]] | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Graphs:
+        if self.max_bs is not None and self.bs is not None:
+            raise ValueError("give max_bs or bs: SGLang takes the maximum of bs")
+        return self
+
+
+class Health(Section):
+    """The gate after a start: real completions, one after another and side by side."""
+
+    prompts: list[Plain] = Field(
+        default=["Write a Python function that merges two sorted lists."], min_length=1
+    )
+    max_tokens: int = Field(default=64, gt=0)
+    serial: int = Field(default=3, gt=0)
+    concurrent: int = Field(default=4, ge=0)
+    accept_length_floor: float | None = Field(default=None, ge=1)
+    deadline_s: int = Field(default=300, gt=0)
+
+
+class Objective(Section):
+    tok_s: float = Field(gt=0)
+    concurrency: int = Field(gt=0)
+
+
+class Profile(Section):
+    """One service in full, apart from its host. Made by `ddtool.profile.load`; immutable."""
+
+    name: str
+    source: str  # the file it was read from
+    description: Plain | None = None
+    service: Service
+    engine: Engine
+    model: Model
+    drafter: Drafter | None = None
+    parallel: Parallel = Parallel()
+    speculative: Speculative = Speculative()
+    graphs: Graphs = Graphs()
+    attention_backend: Plain
+    server_args: dict[FlagName, FlagValue] = {}
+    env: dict[EnvName, EnvValue] = {}
+    health: Health = Health()
+    objective: Objective | None = None
+
+    @field_validator("server_args", "env")
+    @classmethod
+    def _no_literal_secret(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for key, value in values.items():
+            if names_a_secret(key) and not isinstance(value, SecretText):
+                raise ValueError(f"{key} looks like a secret: write it as ${{env:NAME}}")
+        return values
+
+    @model_validator(mode="after")
+    def _drafter_for_speculation(self) -> Profile:
+        if self.speculative.algorithm != "NONE" and self.drafter is None:
+            raise ValueError(f"speculative.algorithm {self.speculative.algorithm} needs a drafter section")
+        return self
+
+    def flag(self, name: str, default: Any = None) -> Any:
+        """The value of an SGLang flag in `server_args`, in its spelling with dashes."""
+        return self.server_args.get(name, default)
+
+    @property
+    def context_length(self) -> int | None:
+        """Longest context of a request, in tokens; None when neither profile nor model says."""
+        return self.flag("context-length") or (self.model.shape and self.model.shape.max_context)
+
+    @property
+    def secret_texts(self) -> list[SecretText]:
+        values = [self.service.api_key, *self.server_args.values(), *self.env.values()]
+        return [value for value in values if isinstance(value, SecretText)]
+
+    def with_model_config(self, target: Mapping[str, Any], draft: Mapping[str, Any] | None = None) -> Profile:
+        """This profile with shapes read from the checkpoints' config.json; a known weights_gib is kept."""
+        model = self.model.model_copy(update={"shape": _shape(target, self.model.shape)})
+        drafter = self.drafter
+        if drafter is not None and draft is not None:
+            drafter = drafter.model_copy(update={"shape": _shape(draft, drafter.shape)})
+        return self.model_copy(update={"model": model, "drafter": drafter})
+
+    def with_card(self, card: Card) -> Profile:
+        """This profile with the host's own card instead of the assumed one."""
+        return self.model_copy(update={"parallel": self.parallel.model_copy(update={"card": card})})
+
+
+def _shape(config: Mapping[str, Any], known: ModelShape | None) -> ModelShape:
+    return shape_from_config(config, known.weights_gib if known else None)
+
+
+def resolve_secrets(profile: Profile, environ: Mapping[str, str]) -> dict[str, str]:
+    """Every `${env:NAME}` of the profile with its value. Called when a deploy is applied, never to plan or show.
+
+    Raises ProfileError naming a variable that is missing or too short to be redacted.
+    """
+    names = sorted({name for text in profile.secret_texts for name in text.names})
+    return lookup(names, environ)
