@@ -1,4 +1,4 @@
-"""Profiles: what to run, apart from the host. Pure; nothing here touches a host or reads a secret before apply."""
+"""Profiles: what to run, apart from the host. Nothing here touches a host, or reads a secret before apply."""
 
 from ddtool.profile.loading import available, load
 from ddtool.profile.schema import Card, Profile, resolve_secrets

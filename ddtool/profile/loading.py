@@ -104,7 +104,7 @@ def _with_base(path: Path, search: Sequence[Path] | None) -> Marked:
 
 
 def _sibling_or_named(path: Path, name: str, search: Sequence[Path] | None) -> Path:
-    """A base beside the file comes first: a copied pair of profiles must not pick up another folder's base."""
+    """A base beside the file comes first: a copied pair of profiles must not pick up another base."""
     for suffix in (".yaml", ".yml"):
         sibling = path.with_name(name + suffix)
         if sibling.is_file() and sibling.resolve() != path.resolve():
@@ -119,7 +119,8 @@ def _read(path: Path) -> Marked:
     if isinstance(flags, dict):
         marked.data["server_args"] = {_dashed(key): value for key, value in flags.items()}
         for loc in [loc for loc in marked.marks if len(loc) > 1 and loc[0] == "server_args"]:
-            marked.marks[(loc[0], _dashed(str(loc[1])), *loc[2:])] = marked.marks[loc]
+            dashed = ("server_args", _dashed(str(loc[1])), *loc[2:])
+            marked.marks[dashed] = marked.marks[loc]
     return marked
 
 
@@ -137,7 +138,7 @@ def _merge(base: dict[str, Any], child: dict[str, Any]) -> None:
 
 
 def parse_override(override: str) -> tuple[list[str], Any]:
-    """`a.b=value` as (["a", "b"], value), the value read as YAML. ProfileError when it is not of that form."""
+    """`a.b=value` as (["a", "b"], value), the value read as YAML. ProfileError for any other form."""
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
@@ -170,7 +171,7 @@ def _override(marked: Marked, override: str) -> None:
 
 
 def _describe(problem: Any, marked: Marked) -> str:
-    """One line: where, which key, what is wrong. Never the value, which may be a secret written by mistake."""
+    """One line: where, which key, what is wrong. Never the value: it may be a secret written by mistake."""
     loc: Loc = tuple(problem["loc"])
     known, model = _known_part(loc)
     name = ".".join(str(part) for part in known)
@@ -195,7 +196,7 @@ def _unknown_key(key: str, model: type[BaseModel]) -> str:
 
 
 def _known_part(loc: Loc) -> tuple[Loc, type[BaseModel]]:
-    """`loc` without the union-member names that pydantic appends, and the model in which its last key stands."""
+    """`loc` without the union members that pydantic appends, and the model in which its last key stands."""
     model: type[BaseModel] = Profile
     for depth, part in enumerate(loc):
         inner = _inner_model(model, str(part))

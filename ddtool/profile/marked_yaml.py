@@ -29,7 +29,7 @@ class Marked:
 
 
 def read(path: Path) -> Marked:
-    """The YAML mapping in `path`. ProfileError with the line for bad YAML, a repeated key or another kind of value."""
+    """The YAML mapping in `path`. ProfileError with the line for bad YAML or a repeated key."""
     try:
         text = path.read_text(encoding="utf-8")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -54,19 +54,23 @@ def _value(node: yaml.Node, loc: Loc, path: Path, marks: dict[Loc, str]) -> Any:
                 raise ProfileError(f"{mark}: a key must be plain text")
             if key in result:
                 raise ProfileError(f"{mark}: {key} is given twice")
-            marks[(*loc, key)] = mark
-            result[key] = _value(value_node, (*loc, key), path, marks)
+            inner = (*loc, key)
+            marks[inner] = mark
+            result[key] = _value(value_node, inner, path, marks)
         return result
     if isinstance(node, yaml.SequenceNode):
+        items = []
         for index, item in enumerate(node.value):
-            marks[(*loc, index)] = f"{path}:{item.start_mark.line + 1}"
-        return [_value(item, (*loc, index), path, marks) for index, item in enumerate(node.value)]
+            inner = (*loc, index)
+            marks[inner] = f"{path}:{item.start_mark.line + 1}"
+            items.append(_value(item, inner, path, marks))
+        return items
     return _scalar(node, path)
 
 
 def _scalar(node: yaml.Node, path: Path) -> Any:
     try:
-        return yaml.SafeLoader("").construct_object(node)  # type: ignore[no-untyped-call]
+        return yaml.SafeLoader("").construct_object(node)
     except (yaml.YAMLError, ValueError) as error:
         raise ProfileError(f"{path}:{node.start_mark.line + 1}: {_yaml_problem(error)}") from error
 

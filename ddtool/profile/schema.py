@@ -1,7 +1,7 @@
 """What a profile may say. Structure only; whether a profile can work is `validate`'s question.
 
-Every section forbids unknown keys and converts nothing: `port: "30000"` is an error, not a port. Fields without
-a comment are explained in docs/profiles.md.
+Every section forbids unknown keys and converts nothing: `port: "30000"` is an error, not a port. Every key is
+explained in docs/profiles.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Text = Annotated[
 
 
 def _environment_text(value: Any) -> Any:
-    """YAML's 1 and 0.5 are meant as text here; its `true` is not: programs differ on "true", "True" and "1"."""
+    """YAML's 1 and 0.5 are meant as text here. Its `true` is not: programs differ on true, True and 1."""
     if isinstance(value, bool):
         raise ValueError('write it in quotes, as the program wants to read it: "1", "true" or "True"')
     if isinstance(value, int | float):
@@ -43,10 +43,14 @@ FlagName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 
 
 def _flag_value(value: Any) -> Any:
-    """What SGLang's config file can carry: a switch, a number, text, a list of these, or a mapping (sent as JSON)."""
+    """What SGLang's config file can carry. Secrets only as whole texts: lists and mappings hold none."""
     if isinstance(value, str):
         return parse_text(value)
-    if isinstance(value, bool | int | float | SecretText | dict):
+    if isinstance(value, bool | int | float | SecretText):
+        return value
+    if "${" in str(value):
+        raise ValueError("${env:NAME} stands in a flag's text, not inside a list or mapping")
+    if isinstance(value, dict):
         return value
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return value
@@ -61,7 +65,7 @@ FlagValue = Annotated[Any, BeforeValidator(_flag_value), PlainSerializer(_plain_
 
 
 class Deadlines(Section):
-    """Seconds. They are the health gate's: a unit's start timeout bounds nothing for a program that is never ready."""
+    """Seconds. They are the gate's: systemd bounds nothing for a program that starts and is never ready."""
 
     start_s: int = Field(default=600, gt=0)  # from start to answering requests
     stop_s: int = Field(default=60, gt=0)  # from SIGTERM to SIGKILL
@@ -139,7 +143,7 @@ class Parallel(Section):
 
 
 class Speculative(Section):
-    """`block_size` counts the known token: the drafter guesses block_size - 1. `budget` counts tree nodes without the root."""
+    """`block_size` includes the known token: the drafter guesses one less. `budget` leaves out the root."""
 
     algorithm: Literal["NONE", "DFLASH", "DDTREE"] = "NONE"
     block_size: int | None = Field(default=None, gt=1)
@@ -201,8 +205,8 @@ class Profile(Section):
     speculative: Speculative = Speculative()
     graphs: Graphs = Graphs()
     attention_backend: Plain
-    server_args: dict[FlagName, FlagValue] = {}
-    env: dict[EnvName, EnvValue] = {}
+    server_args: dict[FlagName, FlagValue] = Field(default_factory=dict)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     health: Health = Health()
     objective: Objective | None = None
 
@@ -227,7 +231,10 @@ class Profile(Section):
     @property
     def context_length(self) -> int | None:
         """Longest context of a request, in tokens; None when neither profile nor model says."""
-        return self.flag("context-length") or (self.model.shape and self.model.shape.max_context)
+        given = self.flag("context-length")
+        if isinstance(given, int):
+            return given
+        return self.model.shape.max_context if self.model.shape else None
 
     @property
     def secret_texts(self) -> list[SecretText]:
@@ -252,7 +259,7 @@ def _shape(config: Mapping[str, Any], known: ModelShape | None) -> ModelShape:
 
 
 def resolve_secrets(profile: Profile, environ: Mapping[str, str]) -> dict[str, str]:
-    """Every `${env:NAME}` of the profile with its value. Called when a deploy is applied, never to plan or show.
+    """Every `${env:NAME}` of the profile with its value: called to apply a deploy, never to plan or show one.
 
     Raises ProfileError naming a variable that is missing or too short to be redacted.
     """

@@ -20,7 +20,7 @@ _SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KE
 
 @dataclass(frozen=True)
 class SecretText:
-    """A string of a profile with at least one `${env:NAME}` in it. `str()` gives the reference, never the value."""
+    """A string with at least one `${env:NAME}` in it. `str()` gives the reference, never the value."""
 
     template: str
 
@@ -50,12 +50,12 @@ def parse_text(text: str) -> str | SecretText:
 
 
 def names_a_secret(key: str) -> bool:
-    """Whether a flag or variable of this name holds a secret, so that a literal value has no place in a profile."""
+    """Whether a flag or variable of this name holds a secret: its value has no place in a profile."""
     return _SECRET_NAME.search(key.replace("-", "_").upper()) is not None
 
 
 def lookup(names: list[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The value of each name in `environ`. ProfileError for a missing, short or multi-line one, without its value."""
+    """The value of each name in `environ`. ProfileError, without the value, for a missing or unusable one."""
     values = {}
     for name in names:
         value = environ.get(name)

@@ -28,7 +28,7 @@ class ModelShape(Section):
     dtype: Dtype = "bfloat16"
     max_context: int | None = Field(default=None, gt=0)
     weights_gib: float | None = Field(default=None, gt=0)
-    # MLA only: the latent that is cached (and is the value of absorbed attention), and the rotary part beside it.
+    # MLA only: the cached latent, which is the value of absorbed attention, and the rotary part beside it.
     kv_lora_rank: int | None = Field(default=None, gt=0)
     rope_dim: int | None = Field(default=None, gt=0)
     # Drafter only: what makes it the drafter of one target.
@@ -64,7 +64,7 @@ def shape_from_config(config: Mapping[str, Any], weights_gib: float | None = Non
         hidden=text["hidden_size"],
         heads=heads,
         kv_heads=text.get("num_key_value_heads") or heads,
-        head_dim=text.get("v_head_dim") if mla else text.get("head_dim") or text["hidden_size"] // heads,
+        head_dim=text["v_head_dim"] if mla else text.get("head_dim") or text["hidden_size"] // heads,
         vocab=text["vocab_size"],
         dtype=dtype if dtype in BYTES else "bfloat16",
         max_context=text.get("max_position_embeddings"),
