@@ -1,0 +1,97 @@
+"""An ssh session over a socket: banner, key exchange, host key. Then auth.py logs in."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+
+import paramiko
+
+from ddtool.errors import ConnectionLost, HostError
+from ddtool.transport import hostkey, knownhosts
+from ddtool.transport.dial import Deadline
+from ddtool.transport.knownhosts import PublicKey
+from ddtool.transport.sshconfig import SshConfig
+from ddtool.transport.text import printable
+
+# paramiko logs tracebacks of errors that it also raises. Without a handler Python prints them to stderr.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+def handshake(sock: socket.socket, config: SshConfig, deadline: Deadline) -> paramiko.Transport:
+    """An encrypted session with a host whose key has been checked, not yet logged in.
+
+    Raises ConnectTimeout naming the phase, HostKeyUnknown, HostKeyChanged, ConnectionLost, HostError.
+    """
+    transport = paramiko.Transport(sock)
+    try:
+        entries = knownhosts.load(config.known_hosts)
+        _restrict(transport, config)
+        options = transport.get_security_options()
+        options.key_types = hostkey.preferred_algorithms(config, entries, options.key_types)
+        _exchange_keys(transport, config, deadline)
+        shown = transport.get_remote_server_key()
+        key = PublicKey(shown.get_name(), shown.asbytes())
+        hostkey.check_revoked(config, key)
+        hostkey.verify(config, entries, key)
+    except BaseException:
+        end(transport)
+        raise
+    return transport
+
+
+def end(transport: paramiko.Transport) -> None:
+    """Close the session and wait for its thread: paramiko's close() does not."""
+    transport.close()
+    transport.sock.close()
+    if transport.ident is not None:  # else it was never started
+        transport.join(5.0)
+
+
+def _restrict(transport: paramiko.Transport, config: SshConfig) -> None:
+    """Leave out what the ssh configuration forbids, as far as something usable is left."""
+    options = transport.get_security_options()
+    for ours, attribute in (("kex", "kex"), ("ciphers", "ciphers"), ("macs", "digests")):
+        supported: tuple[str, ...] = tuple(getattr(options, attribute))
+        allowed = config.algorithms.get(ours, supported)
+        usable = tuple(name for name in supported if name in allowed)
+        if not usable:
+            raise HostError(
+                f"{config.name}: the ssh configuration leaves no {ours} that ddtool has",
+                why=f"it allows {', '.join(allowed)}; ddtool has {', '.join(supported)}",
+                hint=f"allow one of them for this host; see: ssh -G {config.name}",
+            )
+        setattr(options, attribute, usable)
+
+
+def _exchange_keys(transport: paramiko.Transport, config: SshConfig, deadline: Deadline) -> None:
+    done = threading.Event()
+    transport.banner_timeout = transport.handshake_timeout = deadline.remaining()
+    transport.start_client(event=done)
+    finished = done.wait(deadline.remaining())
+    if finished and transport.is_active():
+        return
+    if not finished or deadline.passed:
+        raise deadline.error(config, _phase(transport))
+    cause = transport.get_exception()
+    why = printable(str(cause)) if cause and str(cause) else "it closed the connection"
+    if isinstance(cause, paramiko.ssh_exception.IncompatiblePeer):
+        raise HostError(
+            f"{config.where}: no algorithm in common", why=why, hint=f"{config.ssh} -v"
+        ) from cause
+    raise ConnectionLost(
+        f"{config.where} ended the connection {_moment(transport)}",
+        why=why,
+        hint=f"{config.ssh} -v   # a full sshd (MaxStartups), a ban, or another service on that port",
+    ) from cause
+
+
+def _phase(transport: paramiko.Transport) -> str:
+    if not transport.remote_version:
+        return "connected, but no SSH banner came: not an sshd, or one that is overloaded"
+    return f"connected to {printable(transport.remote_version)}, but the key exchange did not end"
+
+
+def _moment(transport: paramiko.Transport) -> str:
+    return "during the key exchange" if transport.remote_version else "before its SSH banner"

@@ -1,0 +1,254 @@
+"""What OpenSSH would do for a name, asked of OpenSSH itself: `ssh -G NAME`.
+
+No ssh_config is parsed here. Include, Match, Host patterns, canonicalisation and defaults are ssh's own work, so that
+ddtool reaches a host exactly when `ssh NAME` does.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import socket
+import subprocess
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddtool.errors import ConnectTimeout, HostError, UsageError
+from ddtool.transport.text import last_lines
+
+# What ssh itself refuses in a host name, and a blank: none of them may reach a shell through ProxyCommand.
+_FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
+
+# Set by the user, meant to change the connection, and not done here. `doctor ssh` shows them.
+_NOT_OBEYED = ("bindinterface", "knownhostscommand", "pkcs11provider", "remotecommand")
+
+
+@dataclass(frozen=True)
+class SshConfig:
+    """One host as `ssh -G` resolved it. Paths are expanded; nothing was opened."""
+
+    name: str  # as the operator typed it
+    config_file: str | None  # what -F names, if anything
+    hostname: str
+    port: int
+    user: str
+    addressfamily: str = "any"  # any, inet or inet6
+    bindaddress: str | None = None
+    identity_files: tuple[str, ...] = ()
+    certificate_files: tuple[str, ...] = ()
+    identities_only: bool = False
+    identity_agent: str | None = None  # the agent's socket, None without an agent
+    pubkey_authentication: bool = True
+    user_known_hosts: tuple[str, ...] = ()
+    global_known_hosts: tuple[str, ...] = ()
+    revoked_host_keys: str | None = None
+    host_key_alias: str | None = None
+    proxy_jump: str | None = None
+    proxy_command: str | None = None
+    connect_timeout_s: float | None = None
+    server_alive_interval_s: int = 0  # 0: the user asked for none
+    server_alive_count: int = 3
+    algorithms: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # kex, ciphers, macs, keys, pubkeys
+    not_obeyed: tuple[str, ...] = ()  # options in force that ddtool does not act on
+
+    @property
+    def known_hosts(self) -> tuple[str, ...]:
+        return (*self.user_known_hosts, *self.global_known_hosts)
+
+    @property
+    def where(self) -> str:
+        """`user@host:port`, for messages."""
+        return f"{self.user}@{bracketed(self.hostname)}:{self.port}"
+
+    @property
+    def ssh(self) -> str:
+        """The command that makes the same connection by hand."""
+        return shlex.join(["ssh", *(["-F", self.config_file] if self.config_file else []), self.name])
+
+
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def resolve(
+    name: str, ssh_config: str | None = None, *, environ: Mapping[str, str], timeout_s: float = 15
+) -> SshConfig:
+    """Ask `ssh -G` about `name`: an alias, a host name, user@host, or ssh://user@host:port.
+
+    Raises UsageError for a name that ssh could take for something else, HostError when ssh is missing or refuses
+    its configuration, ConnectTimeout when a `Match exec` of the configuration does not return.
+    """
+    check_name(name)
+    command = ["ssh", "-G", *(["-F", ssh_config] if ssh_config else []), "--", name]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            env=dict(environ),
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise HostError(
+            "no ssh on this machine",
+            why="ddtool asks `ssh -G` how a host is reached",
+            hint="install the OpenSSH client",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise ConnectTimeout(
+            f"ssh did not resolve {name} within {timeout_s:g} s",
+            why="a `Match exec` command in the ssh configuration does not return",
+            hint=shlex.join(command),
+        ) from error
+    if done.returncode:
+        raise HostError(
+            f"ssh refuses its configuration for {name}",
+            why=last_lines(done.stderr.decode(errors="replace"), 3) or f"exit status {done.returncode}",
+            hint=shlex.join(command),
+        )
+    return parse(name, ssh_config, done.stdout.decode(errors="replace"), environ)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that ssh would read as an option or that a shell could read as a command."""
+    if not name or name.startswith("-") or "@-" in name or "//-" in name or _FORBIDDEN.search(name):
+        raise UsageError(
+            f"{name!r} is not a host",
+            hint="give a Host of your ssh configuration, user@host, or ssh://user@host:port",
+        )
+
+
+def parse(name: str, config_file: str | None, text: str, environ: Mapping[str, str]) -> SshConfig:
+    """`text`, the output of `ssh -G`, as an SshConfig. Asks only whether known_hosts paths with blanks exist."""
+    values: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        values[key.lower()].append(value)
+
+    def one(key: str, default: str = "") -> str:
+        return values[key][0] if values[key] else default
+
+    def unless_none(key: str) -> str | None:
+        value = one(key)
+        return None if value.lower() in ("", "none") else value
+
+    hostname, port, user = one("hostname", name), int(one("port", "22")), one("user")
+    alias, jump = unless_none("hostkeyalias"), unless_none("proxyjump")
+    tokens = Tokens(
+        name=name, hostname=hostname, port=port, user=user, alias=alias, jump=jump, environ=environ
+    )
+    command, revoked = unless_none("proxycommand"), unless_none("revokedhostkeys")
+    timeout = unless_none("connecttimeout")
+    return SshConfig(
+        name=name,
+        config_file=config_file,
+        hostname=hostname,
+        port=port,
+        user=user,
+        addressfamily=one("addressfamily", "any"),
+        bindaddress=unless_none("bindaddress"),
+        identity_files=tuple(tokens.path(value) for value in values["identityfile"] if value != "none"),
+        certificate_files=tuple(tokens.path(value) for value in values["certificatefile"] if value != "none"),
+        identities_only=_yes(one("identitiesonly")),
+        identity_agent=_agent_socket(
+            unless_none("identityagent") if values["identityagent"] else "SSH_AUTH_SOCK", environ
+        ),
+        pubkey_authentication=_yes(one("pubkeyauthentication", "yes")),
+        user_known_hosts=split_paths(one("userknownhostsfile")),
+        global_known_hosts=split_paths(one("globalknownhostsfile")),
+        revoked_host_keys=tokens.path(revoked) if revoked else None,
+        host_key_alias=alias,
+        proxy_jump=tokens.expand(jump) if jump else None,
+        proxy_command=tokens.expand(command) if command else None,
+        connect_timeout_s=float(timeout) if timeout and timeout.isdigit() and int(timeout) else None,
+        server_alive_interval_s=int(one("serveraliveinterval", "0")),
+        server_alive_count=int(one("serveralivecountmax", "3")),
+        algorithms={
+            ours: tuple(one(theirs).split(",")) for ours, theirs in _ALGORITHMS.items() if one(theirs)
+        },
+        not_obeyed=tuple(f"{key} {one(key)}" for key in _NOT_OBEYED if unless_none(key)),
+    )
+
+
+_ALGORITHMS = {
+    "kex": "kexalgorithms",
+    "ciphers": "ciphers",
+    "macs": "macs",
+    "keys": "hostkeyalgorithms",
+    "pubkeys": "pubkeyacceptedalgorithms",
+}
+
+
+def _yes(value: str) -> bool:
+    return value in ("yes", "true")
+
+
+def _agent_socket(value: str | None, environ: Mapping[str, str]) -> str | None:
+    """`IdentityAgent`: none, SSH_AUTH_SOCK, $NAME for an environment variable, or a path that ssh expanded."""
+    if value == "SSH_AUTH_SOCK":
+        return environ.get("SSH_AUTH_SOCK") or None
+    if value and value.startswith("$"):
+        return environ.get(value[1:].strip("{}")) or None
+    return value
+
+
+def split_paths(value: str) -> tuple[str, ...]:
+    """Several paths that `ssh -G` printed on one line, without quotes even where a path has a blank in it.
+
+    A run of words that names an existing file is one path; else each word is.
+    """
+    words, paths = value.split(" "), []
+    while words:
+        end = next((n for n in range(len(words), 1, -1) if Path(" ".join(words[:n])).exists()), 1)
+        paths.append(" ".join(words[:end]))
+        del words[:end]
+    return tuple(path for path in paths if path and path != "none")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """ssh_config's %-tokens. `ssh -G` leaves them in identity files, certificates, proxies (OpenSSH 9.2)."""
+
+    name: str
+    hostname: str
+    port: int
+    user: str
+    alias: str | None
+    jump: str | None
+    environ: Mapping[str, str]
+
+    def expand(self, text: str) -> str:
+        return re.sub(r"%(.)", lambda match: self._token(match[1], match[0]), text)
+
+    def path(self, text: str) -> str:
+        """`text` with ~, %-tokens and ${NAME} expanded."""
+        home = pwd.getpwuid(os.getuid()).pw_dir  # as ssh does: HOME is not asked
+        text = re.sub(r"\$\{(\w+)\}", lambda match: self.environ.get(match[1], match[0]), self.expand(text))
+        if text == "~" or text.startswith("~/"):
+            return home + text[1:]
+        return os.path.expanduser(text)  # noqa: PTH111  ~user, which Path.expanduser refuses when there is no such user
+
+    def _token(self, letter: str, raw: str) -> str:
+        local = pwd.getpwuid(os.getuid())
+        values = {
+            "%": "%",
+            "d": local.pw_dir,
+            "h": self.hostname,
+            "i": str(os.getuid()),
+            "j": self.jump or "",
+            "k": self.alias or self.name,
+            "L": socket.gethostname().split(".")[0],
+            "l": socket.gethostname(),
+            "n": re.sub(r"^ssh://|:\d+/?$", "", self.name).rpartition("@")[2],
+            "p": str(self.port),
+            "r": self.user,
+            "u": local.pw_name,
+        }
+        return values.get(letter, raw)

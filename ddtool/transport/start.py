@@ -1,0 +1,67 @@
+"""Why the agent did not start, read from what the host's shell and sudo said."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from ddtool.errors import DdtoolError, PreflightError, PythonMissing, SudoNeedsPassword
+from ddtool.transport.text import last_lines
+
+# sudo's and the shells' own words. The bootstrap sets LC_ALL=C, so they are English on every host.
+_WANTS_PASSWORD = re.compile(
+    r"sudo: (a password is required|a terminal is required to read|no tty present|interactive authentication)"
+)
+_NOT_A_SUDOER = re.compile(
+    r"is not in the sudoers file|is not allowed to (execute|run)|may not run sudo|not permitted to use sudo"
+)
+_WANTS_TTY = re.compile(r"sudo: sorry, you must have a tty to run sudo")
+_NO_SUDO = re.compile(r"sudo: (command )?not found|[Uu]nknown command:? .?sudo|command not found: sudo")
+
+
+def explain_start_failure(stderr: str, exit_status: int | None, user: str, host: str) -> DdtoolError:
+    """The error for an agent that ended before its handshake line.
+
+    `stderr` is what the command wrote there, `exit_status` None when the host gave none, `user` the login, `host`
+    the name that `ssh` takes.
+    """
+    said = last_lines(stderr, 8)
+    ssh = f"ssh -t {shlex.quote(host)}"
+    rule = f"{user} ALL=(root) NOPASSWD: /usr/bin/python3"
+    grant = f"{ssh} sudo visudo -f /etc/sudoers.d/ddtool   # and put there: {rule}"
+    if "ddtool: no python3 on this host" in stderr:
+        return PythonMissing(
+            f"{host} has no python3",
+            why="ddtool's agent is a Python program, version 3.8 or later",
+            hint=f"{ssh} sudo apt-get install python3   # or with the host's own package manager",
+        )
+    if _WANTS_TTY.search(stderr):
+        return SudoNeedsPassword(
+            f"sudo on {host} wants a terminal",
+            why="sudoers sets `requiretty` for this login",
+            hint=f"{ssh} sudo visudo -f /etc/sudoers.d/ddtool   # and put there: Defaults:{user} !requiretty",
+        )
+    if _WANTS_PASSWORD.search(stderr):
+        return SudoNeedsPassword(
+            f"sudo on {host} wants a password for {user}",
+            why="ddtool works as root, through `sudo -n`, and never asks for a password",
+            hint=grant,
+        )
+    if _NOT_A_SUDOER.search(stderr):
+        return SudoNeedsPassword(
+            f"{user} may not run python3 as root on {host}",
+            why=said,
+            hint=f"as root there: {grant.partition('ssh ')[2]}",
+        )
+    if _NO_SUDO.search(stderr):
+        return PreflightError(
+            f"{host} has no sudo, and {user} is not root",
+            why="ddtool works as root",
+            hint=f"log in as root (`User root` in the ssh configuration), or install sudo there: {ssh}",
+        )
+    ended = "without an exit status" if exit_status is None else f"with exit status {exit_status}"
+    return DdtoolError(
+        f"the agent on {host} ended {ended} before it answered",
+        why=said or "it wrote nothing",
+        hint=f"see whether `ssh {shlex.quote(host)} python3 -V` works",
+    )

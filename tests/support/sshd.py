@@ -1,0 +1,141 @@
+"""A real sshd on loopback with its own keys, and a relay that can cut the connection to it.
+
+It runs as whoever runs the tests and lets only that user in. No container, no system configuration: it starts in
+a few hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+SSHD = "/usr/sbin/sshd"
+USER = getpass.getuser()
+
+
+def keygen(path: Path, kind: str = "ed25519", passphrase: str = "", *extra: str) -> Path:
+    """A new key pair at `path` and `path`.pub."""
+    bits = ["-b", "2048"] if kind == "rsa" else []
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", kind, *bits, "-N", passphrase, "-C", path.name, "-f", str(path), *extra],
+        check=True,
+    )
+    return path
+
+
+def public(path: Path) -> str:
+    """`type base64` of a key pair."""
+    return " ".join(Path(f"{path}.pub").read_text().split()[:2])
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Sshd:
+    """`host_keys` are key pairs; `authorized` the public keys (lines) that may log in; `options` go to sshd_config."""
+
+    def __init__(self, folder: Path, host_keys: list[Path], authorized: list[str], options: str = "") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        self.port = free_port()
+        self.log = folder / "sshd.log"
+        (folder / "authorized_keys").write_text("".join(f"{line}\n" for line in authorized))
+        config = folder / "sshd_config"
+        config.write_text(
+            "".join(f"HostKey {key}\n" for key in host_keys)
+            + f"Port {self.port}\nListenAddress 127.0.0.1\nPidFile none\nStrictModes no\nUsePAM no\n"
+            + f"AuthorizedKeysFile {folder}/authorized_keys\nPasswordAuthentication no\nLogLevel VERBOSE\n"
+            + f"KbdInteractiveAuthentication no\nPermitRootLogin yes\nPrintMotd no\n{options}"
+        )
+        self._process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(self.log)])
+        self._wait()
+
+    def _wait(self) -> None:
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"sshd did not start: {self.log.read_text()}")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.01)
+        raise RuntimeError("sshd does not listen")
+
+    def stop(self) -> None:
+        """End the listener; connections that stand are left to their own processes, which end with them."""
+        self._process.terminate()
+        self._process.wait(10)
+
+
+class Relay:
+    """Forwards one port to another until `cut()`: a reset in the middle of things."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._pairs: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self._target))
+            self._pairs += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        for sock in (source, sink):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        for sock in self._pairs:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+        self.cut()
+
+
+@contextlib.contextmanager
+def silent_listener() -> Iterator[int]:
+    """A port that accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as listener:
+        yield int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def ssh_agent(folder: Path, *keys: Path) -> Iterator[str]:
+    """The socket of a running ssh-agent that holds `keys`."""
+    path = folder / "agent.sock"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 10
+        while not path.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        for key in keys:
+            subprocess.run(["ssh-add", "-q", str(key)], check=True, env={**os.environ, "SSH_AUTH_SOCK": str(path)})
+        yield str(path)
+    finally:
+        process.terminate()
+        process.wait(10)
