@@ -1,0 +1,90 @@
+"""file = compose(baseline bytes, enabled patches), computed by the engine's own Python."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pkgutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+from .disk import sha256
+from .errors import AgentError, PreflightError, UsageError
+
+Json = Dict[str, Any]
+DEADLINE_S = 60
+
+
+@dataclass(frozen=True)
+class Composed:
+    """unknown: functions whose version a patch does not know: `{patch, function, ast_sha256, source}`."""
+
+    content: bytes
+    unknown: List[Json]
+
+
+def canonical(definition: Json) -> bytes:
+    """The bytes of a patch definition whose sha256 is the patch's identity in ledger, markers and proofs."""
+    return json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()
+
+
+def patch_sha(definition: Json) -> str:
+    return sha256(canonical(definition))
+
+
+def compose(venv: str, jobs: Sequence[Tuple[str, bytes, Sequence[Json]]]) -> List[Composed]:
+    """One result per job (file, baseline bytes, definitions), in one run of `venv`/bin/python.
+
+    Raises UsageError when a patch does not fit or two collide, PreflightError without that Python.
+    """
+    if not jobs:
+        return []
+    script = pkgutil.get_data(__package__, "compose_script.py")
+    assert script is not None
+    request = json.dumps([_job(file, content, patches) for file, content, patches in jobs])
+    python = Path(venv) / "bin" / "python"
+    command = [str(python), "-I", "-S", "-B", "-c", script.decode()]
+    try:
+        run = subprocess.run(
+            command, input=request, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+    except OSError as error:
+        raise PreflightError(
+            f"cannot run {python}: {error.strerror}", "check engine.venv in the profile"
+        ) from error
+    if run.returncode:
+        raise AgentError(f"{python} failed to compose the patches: {run.stderr.strip()[-500:]}")
+    return [_result(answer) for answer in json.loads(run.stdout)]
+
+
+def _job(file: str, content: bytes, patches: Sequence[Json]) -> Json:
+    wanted = [
+        {"name": patch["name"], "targets": [_target(patch, t) for t in patch["targets"] if t["file"] == file]}
+        for patch in patches
+    ]
+    return {"file": file, "content": base64.b64encode(content).decode(), "patches": wanted}
+
+
+def _target(patch: Json, target: Json) -> Json:
+    """The target with the patch's identity written into its code."""
+    marks = {
+        "@DDTOOL_PATCH@": patch["name"],
+        "@DDTOOL_SHA@": patch_sha(patch),
+        "@DDTOOL_FILE@": target["file"],
+    }
+
+    def fill(text: str) -> str:
+        for mark, value in marks.items():
+            text = text.replace(mark, value)
+        return text
+
+    edits = [{**edit, "code": fill(edit["code"])} for edit in target["edits"]]
+    return {**target, "edits": edits, "append": fill(target["append"]) if target.get("append") else None}
+
+
+def _result(answer: Json) -> Composed:
+    if "error" in answer:
+        raise UsageError(answer["error"], "`ddtool diag show NAME` prints what the patch expects")
+    return Composed(base64.b64decode(answer["content"]), answer["unknown"])
