@@ -1,0 +1,190 @@
+"""What is known about a run of the service at its end, kept before a restart destroys it: STATE/evidence/INVOCATION/.
+
+Two ways in: `ExecStopPost=` of the unit (any bad end), and the gate (a failure while the service may still be alive).
+Capped in size, time and number. Replies are redacted on their way out, and the probe keeps secrets out of the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+from . import releases, unit
+from .disk import atomic_write
+from .registry import Context
+
+KEPT = 5
+JOURNAL_LINES = "20000"
+COMMAND_S = 10.0
+STACKS_S = 3.0
+TAIL_LINES = 15
+
+Emit = Callable[..., None]
+
+# Lines of a SGLang start that mark a phase, in the order in which they come.
+PHASES = (
+    (re.compile(r"server_args="), "starting"),
+    (re.compile(r"Init torch distributed begin"), "joining ranks"),
+    (re.compile(r"Load weight begin"), "loading weights"),
+    (re.compile(r"Loading safetensors checkpoint shards:\s+(\d+)%"), "loading weights"),
+    (re.compile(r"Load weight end"), "weights loaded"),
+    (re.compile(r"KV Cache is allocated"), "KV pool allocated"),
+    (re.compile(r"Capture (?:draft )?cuda graph begin"), "capturing graphs"),
+    (re.compile(r"Capture (?:draft )?cuda graph end"), "graphs captured"),
+    (re.compile(r"The server is fired up and ready to roll"), "ready"),
+)
+
+
+def after_stop(ctx: Context, name: str) -> None:
+    """ExecStopPost: keep evidence of a bad end. systemd passes the result in the environment."""
+    result = os.environ.get("SERVICE_RESULT", "")
+    # SGLang ends every orderly stop by killing itself, so a stop that somebody asked for reads `signal`.
+    asked_for = result == "signal" and bool(unit.systemctl("show", unit.service(name), "-p", "Job", "--value").strip("\n0"))
+    if result != "success" and not asked_for:
+        collect(ctx, name, os.environ.get("INVOCATION_ID", ""), result, os.environ.get("EXIT_STATUS", ""))
+
+
+def of_failure(ctx: Context, name: str, invocation: str, why: str, emit: Emit) -> Dict[str, Any]:
+    """The gate failed: stacks if it still lives, then everything. Returns what the operator is shown at once."""
+    state = unit.show(name)
+    stacks = unit.is_active(state) and dump_stacks(ctx, name, emit)
+    collect(ctx, name, invocation, why, state.get("ExecMainStatus", ""))
+    return {
+        "invocation": invocation,
+        "result": state.get("Result"),
+        "exit_status": int(state.get("ExecMainStatus") or 0),
+        "stacks": stacks,
+        "tail": journal_text(invocation, TAIL_LINES if not stacks else 40 * TAIL_LINES).splitlines(),
+    }
+
+
+def dump_stacks(ctx: Context, name: str, emit: Emit) -> bool:
+    """Ask every process that registered faulthandler (the probe noted it) for its stacks; they go to the journal."""
+    asked = []
+    for proof in proofs(ctx, name):
+        process = unit.process(proof["pid"])
+        if proof.get("stacks") and process and process.start == proof["start"]:
+            os.kill(process.pid, signal.SIGUSR2)
+            asked.append(process.title or str(process.pid))
+    if asked:
+        emit("stacks", processes=asked)
+        time.sleep(STACKS_S)
+    return bool(asked)
+
+
+def proofs(ctx: Context, name: str) -> List[Dict[str, Any]]:
+    """Proof-of-load records of this unit: `{patches, engine, pid, start, stacks}`, dead processes included."""
+    found = []
+    for path in sorted((ctx.run / name).glob("*.json")):
+        try:
+            found.append(json.loads(path.read_text()))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: str) -> None:
+    folder = ctx.state / "evidence" / (invocation or f"{name}-{int(time.time())}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    commands = {
+        "journal.json": ["journalctl", "-o", "json", "--all", "-n", JOURNAL_LINES, f"_SYSTEMD_INVOCATION_ID={invocation}"],
+        "kernel.txt": ["journalctl", "-k", "-n", "300", "--no-pager", "-o", "short-iso"],
+        "unit.txt": ["systemctl", "show", unit.service(name)],
+        "status.txt": ["systemctl", "status", "--no-pager", "-n", "0", unit.service(name)],
+        "processes.txt": ["ps", "-eo", "pid,ppid,stat,rss,etimes,args"],
+        "disk.txt": ["df", "-h"],
+        "nvidia-smi.txt": ["nvidia-smi", "-q"],
+    }
+    files = [filename for filename, command in commands.items() if _save(folder / filename, command)]
+    (folder / "proofs.json").write_text(json.dumps(proofs(ctx, name)))
+    manifest = {
+        "schema": "ddtool.evidence/1",
+        "invocation": invocation,
+        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "unix": round(time.time(), 3),
+        "release": releases.current_id(ctx, name),
+        "unit": name,
+        "result": result,
+        "exit_status": exit_status,
+        "files": [*files, "proofs.json"],
+    }
+    atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1).encode(), mode=0o600)
+    _rotate(ctx)
+
+
+def _save(path: Path, command: List[str]) -> bool:
+    """One command's output into a file; what is not installed, or hangs, is left out."""
+    if not shutil.which(command[0]):
+        return False
+    with path.open("wb") as output:
+        try:
+            subprocess.run(command, stdout=output, stderr=subprocess.DEVNULL, timeout=COMMAND_S, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            output.write(b"\n(cut: the command did not end in time)\n")
+    return True
+
+
+def _rotate(ctx: Context) -> None:
+    folders = sorted((ctx.state / "evidence").iterdir(), key=lambda folder: folder.stat().st_mtime)
+    for folder in folders[:-KEPT]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def purge(ctx: Context, name: str) -> None:
+    for item in listing(ctx):
+        if item["unit"] == name:
+            shutil.rmtree(ctx.state / "evidence" / item["folder"], ignore_errors=True)
+
+
+def listing(ctx: Context) -> List[Dict[str, Any]]:
+    """Manifests, newest first, each with its folder's name."""
+    found = []
+    for path in (ctx.state / "evidence").glob("*/manifest.json"):
+        found.append({**json.loads(path.read_text()), "folder": path.parent.name})
+    return sorted(found, key=lambda item: -item["unix"])
+
+
+def journal_text(invocation: str, lines: int) -> str:
+    done = subprocess.run(
+        ["journalctl", "-o", "cat", "--all", "-n", str(lines), f"_SYSTEMD_INVOCATION_ID={invocation}"],
+        capture_output=True, text=True, errors="replace", timeout=COMMAND_S, stdin=subprocess.DEVNULL,
+    )
+    return done.stdout
+
+
+@contextlib.contextmanager
+def phases(name: str, invocation: str, emit: Emit) -> Iterator[None]:
+    """While inside, report each phase of the start that the journal shows, once, and loading in percent."""
+    command = ["journalctl", "-f", "-o", "cat", "--all", "-n", "all", f"_SYSTEMD_INVOCATION_ID={invocation}"]
+    journal = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
+    )
+
+    def watch() -> None:
+        seen = set()
+        assert journal.stdout
+        for line in journal.stdout:
+            for pattern, phase in PHASES:
+                match = pattern.search(line)
+                percent = int(match.group(1)) if match and match.groups() else None
+                if match and (phase, percent) not in seen:
+                    seen.add((phase, percent))
+                    emit("phase", phase=phase, percent=percent)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        journal.terminate()
+        journal.wait()
+        watcher.join(2.0)

@@ -1,0 +1,190 @@
+"""Everything that a plan needs to know about a host, in one request that writes nothing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import platform
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from . import audit, clean, client, diagnostics, disk, record, releases, txn, unit
+from .errors import AgentError
+from .registry import Context, op
+
+SPEC_INFO = "sglang/srt/speculative/spec_info.py"
+DISTS = ("sglang", "torch", "triton", "flashinfer-python", "sgl-kernel", "sglang-kernel", "transformers")
+
+
+@op("facts")
+def facts(
+    ctx: Context, unit_name: str, venv: str, model: str, drafter: Optional[str], address: str, port: int
+) -> Dict[str, Any]:
+    return {
+        "schema": "ddtool.facts/1",
+        "host": host(ctx),
+        "gpus": clean.gpus(),
+        "venv": venv_facts(Path(venv)),
+        "model": model_facts(Path(model)),
+        "drafter": model_facts(Path(drafter)) if drafter else None,
+        "port": port_facts(address, port),
+        "service": service_facts(ctx, unit_name),
+        "releases": releases.listing(ctx, unit_name),
+        "diagnostics": diagnostics.overview(ctx, venv),
+        "transactions": txn.open_state(ctx),
+        "salt": releases.salt(ctx),
+    }
+
+
+def host(ctx: Context) -> Dict[str, Any]:
+    shm = shutil.disk_usage("/dev/shm")
+    anchor = next(path for path in (ctx.state, *ctx.state.parents) if path.exists())
+    return {
+        "hostname": socket.gethostname(),
+        "os": os_name(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "glibc": platform.libc_ver()[1],
+        "cpus": os.cpu_count(),
+        "memory_mib": meminfo_mib(),
+        "shm_total_mib": shm.total >> 20,
+        "shm_free_mib": shm.free >> 20,
+        "state_free_mib": shutil.disk_usage(str(anchor)).free >> 20,
+        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "unix": round(time.time(), 3),
+        "systemd": unit.has_systemd(),
+        "persistent_journal": Path("/var/log/journal").is_dir(),
+        "python": platform.python_version(),
+    }
+
+
+def os_name() -> str:
+    try:
+        rows = Path("/etc/os-release").read_text().splitlines()
+    except OSError:
+        return platform.system()
+    return next((row.split("=", 1)[1].strip('"') for row in rows if row.startswith("PRETTY_NAME=")), "Linux")
+
+
+def meminfo_mib() -> int:
+    for row in Path("/proc/meminfo").read_text().splitlines():
+        if row.startswith("MemTotal:"):
+            return int(row.split()[1]) >> 10
+    return 0
+
+
+def venv_facts(venv: Path) -> Dict[str, Any]:
+    python = venv / "bin" / "python"
+    sites = sorted(venv.glob("lib/python3.*/site-packages"))
+    if not python.exists() or not sites:
+        return {"path": str(venv), "exists": False}
+    site = sites[-1]
+    return {
+        "path": str(venv),
+        "exists": True,
+        "python": site.parent.name.replace("python", ""),
+        "site": str(site),
+        "dists": versions(site),
+        "sglang": wheel_facts(venv),
+        "algorithms": enum_members(site / SPEC_INFO, "SpeculativeAlgorithm"),
+        "standins": standins(venv),
+        "free_mib": shutil.disk_usage(str(site)).free >> 20,
+    }
+
+
+def versions(site: Path) -> Dict[str, str]:
+    """Installed version of each distribution that matters here."""
+    found = {}
+    for info in site.glob("*.dist-info"):
+        name, _, version = info.name[: -len(".dist-info")].partition("-")
+        found[name.replace("_", "-").lower()] = version
+    return {name: found[name] for name in DISTS if name in found}
+
+
+def wheel_facts(venv: Path) -> Optional[Dict[str, Any]]:
+    """How the installed SGLang compares with its RECORD: `{identity, files, modified, missing, unmanaged}`."""
+    try:
+        install = record.find(str(venv))
+    except AgentError:
+        return None
+    states = record.verify(install)
+    identity = disk.sha256(json.dumps(install.record, sort_keys=True).encode())
+    return {
+        "identity": f"{install.version} {identity[:16]}",
+        "files": len(states),
+        "modified": [name for name, state in states.items() if state == "changed"],
+        "missing": [name for name, state in states.items() if state == "missing"],
+        "unmanaged": install.unmanaged,
+    }
+
+
+def enum_members(path: Path, name: str) -> Optional[List[str]]:
+    """Names assigned in class `name` of a source file, read without importing it; None when it can't be read."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError):
+        return None
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return [
+                target.id
+                for item in node.body
+                if isinstance(item, ast.Assign)
+                for target in item.targets
+                if isinstance(target, ast.Name)
+            ]
+    return None
+
+
+def standins(venv: Path) -> List[Dict[str, Any]]:
+    """CPU stand-ins of a sandbox host; [] on a machine with its real kernels."""
+    path = venv.parent / "cpu-standins" / "STANDINS.json"
+    try:
+        listed: List[Dict[str, Any]] = json.loads(path.read_text())["standins"]
+    except OSError:
+        return []
+    return listed
+
+
+def model_facts(path: Path) -> Dict[str, Any]:
+    """`config.json`, and whether every file that the weights' index names is there."""
+    config = path / "config.json"
+    if not config.is_file():
+        return {"path": str(path), "exists": path.exists(), "config": None, "missing": ["config.json"], "bytes": 0}
+    weights = sorted(path.glob("*.safetensors"))
+    index = path / "model.safetensors.index.json"
+    named = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else set()
+    missing = sorted(name for name in named if not (path / name).is_file())
+    if not weights and not any(path.glob("*.bin")):
+        missing.append("*.safetensors")
+    return {
+        "path": str(path),
+        "exists": True,
+        "config": json.loads(config.read_text()),
+        "missing": missing,
+        "bytes": sum(file.stat().st_size for file in weights),
+    }
+
+
+def port_facts(address: str, port: int) -> Dict[str, Any]:
+    if not client.listening(address, port):
+        return {"port": port, "free": True}
+    owner = clean.port_owner(port)
+    return {"port": port, "free": False, "pid": owner.pid if owner else None, "title": owner.title if owner else None}
+
+
+def service_facts(ctx: Context, name: str) -> Dict[str, Any]:
+    """The unit as systemd sees it, the texts of its files, and what ddtool deployed under this name."""
+    state = unit.state_of(name)
+    paths = [path for path in [state.get("path"), *state.get("drop_ins", [])] if path]
+    deployed = releases.service(ctx, name)
+    return {
+        "unit": state,
+        "files": {path: Path(path).read_text(errors="replace") for path in paths if Path(path).exists()},
+        "deployed": deployed or None,
+        "starts": audit.starts(ctx, name),
+    }

@@ -1,0 +1,135 @@
+"""Releases on the host: `STATE/services/UNIT/service.json` names the current one, `releases/ID/` holds each.
+
+A release folder has the unit's text, the `--config` file and the environment (0600: they carry the secrets), the
+engine's and the probe's files, this agent, and `release.json` with what made it. A release is never changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from . import disk
+from .registry import Context
+
+KEPT_RELEASES = 5
+
+
+def service_folder(ctx: Context, unit: str) -> Path:
+    return ctx.state / "services" / unit
+
+
+def folder(ctx: Context, unit: str, ident: str) -> Path:
+    return service_folder(ctx, unit) / "releases" / ident
+
+
+def read_json(path: Path) -> Dict[str, Any]:
+    """{} when the file does not exist."""
+    try:
+        data: Dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    return data
+
+
+def service(ctx: Context, unit: str) -> Dict[str, Any]:
+    """`{schema, unit, profile, current, previous}`, {} when ddtool has deployed nothing under this name."""
+    return read_json(service_folder(ctx, unit) / "service.json")
+
+
+def current_id(ctx: Context, unit: str) -> Optional[str]:
+    return service(ctx, unit).get("current")
+
+
+def meta(ctx: Context, unit: str, ident: str) -> Dict[str, Any]:
+    return read_json(folder(ctx, unit, ident) / "release.json")
+
+
+def current_gate(ctx: Context, unit: str) -> Optional[Dict[str, Any]]:
+    ident = current_id(ctx, unit)
+    gate = meta(ctx, unit, ident).get("gate") if ident else None
+    return with_api_key(ctx, unit, ident, gate) if ident and gate else None
+
+
+def with_api_key(ctx: Context, unit: str, ident: str, gate: Dict[str, Any]) -> Dict[str, Any]:
+    """The gate's spec refers to the service's API key as `${env:NAME}`; the value is only in the release."""
+    key = gate.get("api_key")
+    for name, value in read_json(folder(ctx, unit, ident) / "secrets.json").items() if key else ():
+        key = key.replace("${env:%s}" % name, value)
+    return {**gate, "api_key": key}
+
+
+def write(ctx: Context, unit: str, release: Dict[str, Any]) -> None:
+    """release: `{id, files: [{path, content: base64, mode}], meta, secrets}`. Written aside, synced, then renamed."""
+    final = folder(ctx, unit, release["id"])
+    partial = final.with_name("." + release["id"])
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(mode=0o700, parents=True)
+    for item in release["files"]:
+        path = partial / item["path"]
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.write_new(path, base64.b64decode(item["content"]), item["mode"])
+    disk.write_new(partial / "agent.pyz", running_agent().read_bytes(), 0o600)
+    disk.write_new(partial / "secrets.json", json.dumps(release["secrets"]).encode(), 0o600)
+    disk.write_new(partial / "release.json", json.dumps(release["meta"]).encode(), 0o600)
+    for path in [*(item for item in partial.rglob("*") if item.is_dir()), partial]:
+        disk.flush_folder(path)
+    partial.rename(final)
+    disk.flush_folder(final.parent)
+
+
+def running_agent() -> Path:
+    """The zipapp that this code runs from: a file, or `/proc/self/fd/N` while it only lives in memory."""
+    return Path(sys.argv[0])
+
+
+def discard(ctx: Context, unit: str, ident: str) -> None:
+    path = folder(ctx, unit, ident)
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(path.with_name("." + ident), ignore_errors=True)
+    for empty in (path.parent, service_folder(ctx, unit), ctx.state / "services"):
+        try:
+            empty.rmdir()
+        except OSError:
+            return
+
+
+def listing(ctx: Context, unit: str) -> List[Dict[str, Any]]:
+    """Newest first: `{id, digest, created_unix, …}` and whether it is `current` or `previous`."""
+    service_now = service(ctx, unit)
+    found = []
+    for path in sorted((service_folder(ctx, unit) / "releases").glob("[!.]*"), reverse=True):
+        about = read_json(path / "release.json")
+        role = next((role for role in ("current", "previous") if service_now.get(role) == path.name), None)
+        found.append({"id": path.name, "role": role, **about})
+    return found
+
+
+def prune(ctx: Context, unit: str) -> None:
+    """Keep the current, the previous and the newest few."""
+    for about in listing(ctx, unit)[KEPT_RELEASES:]:
+        if about["role"] is None:
+            shutil.rmtree(folder(ctx, unit, about["id"]), ignore_errors=True)
+
+
+def purge(ctx: Context, unit: str) -> None:
+    shutil.rmtree(service_folder(ctx, unit), ignore_errors=True)
+    try:
+        (ctx.state / "services").rmdir()
+    except OSError:
+        return
+
+
+def salt(ctx: Context) -> str:
+    """Fingerprints of secrets are salted per host. "" before the first deploy."""
+    path = ctx.state / "salt"
+    return path.read_text() if path.exists() else ""
+
+
+def keep_salt(ctx: Context, value: str) -> None:
+    if not salt(ctx):
+        disk.atomic_write(ctx.state / "salt", value.encode(), mode=0o600)

@@ -1,0 +1,74 @@
+"""One transaction on disk: its plan, a journal of steps that survives a kill, and progress for whoever is watching."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+from .registry import Context
+
+PROGRESS = "progress.jsonl"
+JOURNAL = "journal.jsonl"
+
+
+def transactions(ctx: Context) -> Path:
+    return ctx.state / "txn"
+
+
+class Run:
+    """The plan is `{id, kind, unit, who, why, steps: [{step, …}]}`. The journal's lines are fsynced before a step acts."""
+
+    def __init__(self, ctx: Context, ident: str) -> None:
+        self.ctx = ctx
+        self.folder = transactions(ctx) / ident
+        self.plan: Dict[str, Any] = json.loads((self.folder / "plan.json").read_text())
+        self.unit: str = self.plan["unit"]
+        self.notes: Dict[str, Any] = {}
+        self._begun = time.monotonic()
+        self._progress = open(self.folder / PROGRESS, "a", buffering=1)  # noqa: SIM115  as long as the run
+
+    # What the operator sees
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Add a line to the progress file. A full disk costs the line, not the transaction."""
+        line = {"event": event, "elapsed_s": round(time.monotonic() - self._begun, 1), **fields}
+        try:
+            self._progress.write(json.dumps(line) + "\n")
+        except OSError:
+            return
+
+    def note(self, **fields: Any) -> None:
+        """Add to the result."""
+        self.notes.update(fields)
+
+    # What recovery needs
+
+    def record(self, **fields: Any) -> None:
+        fd = os.open(str(self.folder / JOURNAL), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, json.dumps(fields).encode() + b"\n")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def records(self) -> List[Dict[str, Any]]:
+        """The journal; a last line cut short by a kill or a power cut never took effect."""
+        try:
+            text = (self.folder / JOURNAL).read_text()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+
+    # The gate that systemd sees
+
+    def close_starts(self) -> None:
+        """From now on systemd skips every start of a ddtool unit (ConditionPathExists=!…/txn.open)."""
+        fd = os.open(str(self.ctx.state / "txn.open"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.fsync(fd)
+        os.close(fd)
+
+    def open_starts(self) -> None:
+        (self.ctx.state / "txn.open").unlink(missing_ok=True)

@@ -1,0 +1,70 @@
+"""Requests about a running service: how it is, one completion, and the evidence of earlier runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from . import clean, client, diagnostics, evidence, facts, gate, releases, txn, unit
+from .errors import Unhealthy
+from .registry import Context, op
+
+
+@op("status")
+def status(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Dict[str, Any]:
+    """Everything that `status` shows, in one request."""
+    ident = releases.current_id(ctx, unit_name)
+    about = releases.meta(ctx, unit_name, ident) if ident else {}
+    venv = about.get("venv") or venv
+    return {
+        "unit": unit.state_of(unit_name),
+        "release": {"id": ident, **about} if ident else None,
+        "health": health(ctx, unit_name),
+        "diagnostics": diagnostics.state(ctx, venv, unit_name) if venv else None,
+        "standins": facts.standins(Path(venv)) if venv else [],
+        "transactions": txn.open_state(ctx),
+        "evidence": [item for item in evidence.listing(ctx) if item["unit"] == unit_name],
+        "gpus": clean.gpus(),
+    }
+
+
+def health(ctx: Context, unit_name: str) -> Optional[Dict[str, Any]]:
+    """`/health` now: `{ok, detail}`; None when nothing is deployed."""
+    spec = releases.current_gate(ctx, unit_name)
+    if spec is None:
+        return None
+    if not client.listening(spec["address"], spec["port"]):
+        return {"ok": False, "detail": f"nothing listens on {spec['address']}:{spec['port']}"}
+    try:
+        answer = client.request(spec["address"], spec["port"], "/health", api_key=spec["api_key"], timeout=10.0)
+    except OSError as error:
+        return {"ok": False, "detail": f"/health does not answer: {error}"}
+    return {"ok": answer.status == 200, "detail": f"/health answers {answer.status} in {answer.seconds:.2f} s"}
+
+
+@op("generate")
+def generate(
+    ctx: Context, unit_name: str, prompt: str, max_new_tokens: int, temperature: float, timeout_s: float
+) -> Dict[str, Any]:
+    """One completion on the host: `{text, meta_info, seconds, accept_length}`."""
+    spec = releases.current_gate(ctx, unit_name)
+    if spec is None:
+        raise Unhealthy(f"{unit_name} is not deployed on this host", hint="ddtool deploy PROFILE")
+    payload = {"text": prompt, "sampling_params": {"temperature": temperature, "max_new_tokens": max_new_tokens}}
+    try:
+        answer = client.request(spec["address"], spec["port"], "/generate", payload, spec["api_key"], timeout_s)
+    except OSError as error:
+        raise Unhealthy(f"{unit_name} does not answer: {error}", hint="ddtool status") from error
+    if answer.status != 200:
+        raise Unhealthy(f"{unit_name} answered {answer.status}: {str(answer.body)[:1000]}", hint="ddtool logs --since 5min")
+    return {
+        "text": answer.body["text"],
+        "meta_info": answer.body["meta_info"],
+        "seconds": round(answer.seconds, 3),
+        "accept_length": gate.accept_length(answer.body["meta_info"]),
+    }
+
+
+@op("releases")
+def release_list(ctx: Context, unit_name: str) -> List[Dict[str, Any]]:
+    return releases.listing(ctx, unit_name)

@@ -1,0 +1,241 @@
+"""The steps that transactions are made of. Each can be undone after a kill from what it noted before it began.
+
+`before` looks and returns JSON that is journalled; `do` changes the host; `undo` must be right whether `do` ran to its
+end, stopped half-way or never began; `finish` runs after the commit. `undo` and `finish` may run twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List, Type
+
+from . import clean, diagnostics, disk, evidence, releases, unit
+from .errors import Drift, Unhealthy
+from .files import FileChange, FileSet
+from .gate import Gate
+from .run import Run
+
+Before = Dict[str, Any]
+
+
+class Step:
+    def __init__(self, number: int, args: Dict[str, Any]) -> None:
+        self.number = number
+        self.args = args
+
+    def title(self, run: Run) -> str:
+        raise NotImplementedError
+
+    def before(self, run: Run) -> Before:
+        return {}
+
+    def do(self, run: Run, before: Before) -> None:
+        raise NotImplementedError
+
+    def undo(self, run: Run, before: Before) -> None:
+        return
+
+    def finish(self, run: Run, before: Before) -> None:
+        return
+
+
+class WriteRelease(Step):
+    """args `id`, `files: [{path, content, mode}]`, `meta`, `secrets`: a folder that appears whole or not at all."""
+
+    def title(self, run: Run) -> str:
+        return f"write release {self.args['id']}"
+
+    def do(self, run: Run, before: Before) -> None:
+        releases.write(run.ctx, run.unit, self.args)
+
+    def undo(self, run: Run, before: Before) -> None:
+        releases.discard(run.ctx, run.unit, self.args["id"])
+
+    def finish(self, run: Run, before: Before) -> None:
+        releases.prune(run.ctx, run.unit)
+
+
+class Stop(Step):
+    """args `stop_s`, `restore`. Undo starts again what was running (with `restore`) and waits until it answers."""
+
+    def title(self, run: Run) -> str:
+        return f"stop {run.unit}"
+
+    def before(self, run: Run) -> Before:
+        return {"active": unit.is_active(unit.show(run.unit))}
+
+    def do(self, run: Run, before: Before) -> None:
+        if before["active"]:
+            unit.stop(run.unit, self.args["stop_s"])
+            clean.wait_gpu_memory_free(run.emit)
+
+    def undo(self, run: Run, before: Before) -> None:
+        if not (before["active"] and self.args["restore"]):
+            return
+        unit.start(run.unit)
+        gate = releases.current_gate(run.ctx, run.unit)
+        if gate:
+            Gate(run.unit, gate, run.emit).wait_healthy()
+        run.note(restored=releases.current_id(run.ctx, run.unit) or run.unit)
+
+
+class Files(Step):
+    """args `title`, `files: [{path, content: base64 or null, mode, expect}]`: a set of files, swapped as one.
+
+    While the set is mixed, `txn.open` keeps systemd from starting any ddtool unit on it.
+    """
+
+    def __init__(self, number: int, args: Dict[str, Any]) -> None:
+        super().__init__(number, args)
+        self._changes: List[FileChange] = []
+
+    def title(self, run: Run) -> str:
+        return str(self.args["title"])
+
+    def changes(self, run: Run) -> List[FileChange]:
+        return [
+            FileChange(
+                path=item["path"],
+                content=None if item["content"] is None else base64.b64decode(item["content"]),
+                mode=item.get("mode", 0o644),
+                expect=item.get("expect"),
+            )
+            for item in self.args["files"]
+        ]
+
+    def before(self, run: Run) -> Before:
+        self._changes = self.changes(run)
+        return {"reload": any(run.ctx.units in Path(change.path).parents for change in self._changes)}
+
+    def do(self, run: Run, before: Before) -> None:
+        files = FileSet.stage(run.folder, self._name(), self._changes)
+        run.close_starts()
+        files.swap()
+        self._settled(run, before)
+
+    def undo(self, run: Run, before: Before) -> None:
+        files = FileSet.load(run.folder, self._name())
+        if files is None:
+            return
+        run.close_starts()
+        files.undo()
+        if files.kept:
+            run.note(kept=files.kept)
+        self._settled(run, before)
+
+    def _name(self) -> str:
+        return f"step{self.number}"
+
+    def _settled(self, run: Run, before: Before) -> None:
+        """The set is whole again. Units are reread before systemd may start one."""
+        if before["reload"]:
+            unit.systemctl("daemon-reload")
+        run.open_starts()
+
+    def finish(self, run: Run, before: Before) -> None:
+        files = FileSet.load(run.folder, self._name())
+        if files is None:
+            return
+        files.finish()
+        for entry in files.entries:
+            if entry.new_sha is None and entry.target.parent.name.endswith(".service.d"):
+                disk.remove_empty(entry.target.parent)
+
+
+class Compose(Files):
+    """args of `diagnostics.plan`: the operation (enable, disable, restore, adopt) and `expect`, what the plan showed."""
+
+    def title(self, run: Run) -> str:
+        return str(self.args["title"])
+
+    def changes(self, run: Run) -> List[FileChange]:
+        plan = diagnostics.plan(run.ctx, self.args["request"])
+        if plan.digest != self.args["expect"]:
+            raise Drift(
+                "the files changed after the plan was shown, so nothing was written",
+                hint="run the command again to see the new plan",
+            )
+        run.note(diagnostics=plan.summary)
+        return plan.changes
+
+
+class Start(Step):
+    def title(self, run: Run) -> str:
+        return f"start {run.unit}"
+
+    def before(self, run: Run) -> Before:
+        gate = self.args["gate"]
+        clean.check_port_free(gate["address"], gate["port"])
+        return {}
+
+    def do(self, run: Run, before: Before) -> None:
+        unit.start(run.unit)
+
+    def undo(self, run: Run, before: Before) -> None:
+        if unit.is_active(unit.show(run.unit)):
+            unit.stop(run.unit, self.args["stop_s"])
+
+
+class PassGate(Step):
+    """args `release`, `gate`. A failure leaves evidence on the host before the service is taken down."""
+
+    def title(self, run: Run) -> str:
+        return "wait until it is healthy and generates"
+
+    def do(self, run: Run, before: Before) -> None:
+        spec = releases.with_api_key(run.ctx, run.unit, self.args["release"], self.args["gate"])
+        gate = Gate(run.unit, spec, run.emit)
+        with evidence.phases(run.unit, gate.invocation, run.emit):
+            try:
+                run.note(gate=gate.run())
+            except Unhealthy as error:
+                run.note(evidence=evidence.of_failure(run.ctx, run.unit, gate.invocation, error.message, run.emit))
+                raise
+
+
+class Enable(Step):
+    """args `on`: started at boot, or not."""
+
+    def title(self, run: Run) -> str:
+        return f"{'enable' if self.args['on'] else 'disable'} {run.unit} at boot"
+
+    def before(self, run: Run) -> Before:
+        return {"enabled": unit.show(run.unit).get("UnitFileState") == "enabled"}
+
+    def do(self, run: Run, before: Before) -> None:
+        if before["enabled"] != self.args["on"]:
+            unit.systemctl("enable" if self.args["on"] else "disable", "--quiet", unit.service(run.unit))
+
+    def undo(self, run: Run, before: Before) -> None:
+        if before["enabled"] != self.args["on"]:
+            unit.systemctl("enable" if before["enabled"] else "disable", "--quiet", unit.service(run.unit), check=False)
+
+
+class Purge(Step):
+    """After the commit: everything that ddtool keeps about this unit goes; with the last unit, everything it keeps."""
+
+    def title(self, run: Run) -> str:
+        return "remove what ddtool kept on this host"
+
+    def do(self, run: Run, before: Before) -> None:
+        return
+
+    def finish(self, run: Run, before: Before) -> None:
+        releases.purge(run.ctx, run.unit)
+        evidence.purge(run.ctx, run.unit)
+        shutil.rmtree(run.ctx.run / run.unit, ignore_errors=True)
+        disk.remove_empty(run.ctx.run)
+
+
+STEPS: Dict[str, Type[Step]] = {
+    "release": WriteRelease,
+    "stop": Stop,
+    "files": Files,
+    "compose": Compose,
+    "start": Start,
+    "gate": PassGate,
+    "enable": Enable,
+    "purge": Purge,
+}

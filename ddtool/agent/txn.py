@@ -1,0 +1,120 @@
+"""Requests about transactions: start one in a transient unit, and watch it, now or after a lost link."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, Optional
+
+from . import disk, executor, lock, releases, unit
+from .errors import AgentError
+from .registry import Context, op
+from .run import PROGRESS, transactions
+
+KEPT_AGENTS = 3
+APPEAR_S = 15.0
+
+
+@op("txn.run")
+def run(ctx: Context, plan: Dict[str, Any]) -> Iterator[Optional[Dict[str, Any]]]:
+    """Start the plan and stream its progress. The transaction goes on when nobody listens any more."""
+    owner = lock.holder(ctx)
+    if owner:
+        raise lock.locked_error(owner)
+    folder = transactions(ctx) / plan["id"]
+    disk.make_dirs(ctx.state, 0o700)
+    disk.make_dirs(folder, 0o700)
+    (folder / PROGRESS).touch(0o600)
+    disk.atomic_write(folder / "plan.json", json.dumps(plan).encode(), mode=0o600)
+    # Opened before it starts: `remove` may delete the folder before its last lines are read.
+    with (folder / PROGRESS).open() as progress:
+        launch(ctx, install_agent(ctx), plan["id"])
+        yield from _watch(ctx, progress, plan["id"])
+
+
+@op("txn.follow")
+def follow(ctx: Context, txn: Optional[str] = None) -> Iterator[Optional[Dict[str, Any]]]:
+    """Progress of a transaction from its beginning: the one that runs now, else the last one."""
+    owner = lock.holder(ctx)
+    folders = sorted(transactions(ctx).glob("*/" + PROGRESS))
+    ident = txn or (owner or {}).get("txn") or (folders[-1].parent.name if folders else None)
+    if not ident or not (transactions(ctx) / ident / PROGRESS).exists():
+        raise AgentError("there is no transaction to follow on this host")
+    with (transactions(ctx) / ident / PROGRESS).open() as progress:
+        yield from _watch(ctx, progress, ident)
+
+
+def _watch(ctx: Context, progress: Any, ident: str) -> Iterator[Optional[Dict[str, Any]]]:
+    """Lines up to `done`; a transaction whose executor has died ends the stream with `died`."""
+    quiet_since = time.monotonic()
+    partial = ""
+    while True:
+        partial += progress.readline()
+        if partial.endswith("\n"):
+            line: Dict[str, Any] = json.loads(partial)
+            partial = ""
+            quiet_since = time.monotonic()
+            yield line
+            if line["event"] == "done":
+                return
+            continue
+        owner = lock.holder(ctx)
+        alive = owner is not None and owner["txn"] == ident
+        if not alive and time.monotonic() - quiet_since > (APPEAR_S if progress.tell() == 0 else 2.0):
+            yield {"event": "died", "txn": ident}
+            return
+        yield None
+        time.sleep(0.1)
+
+
+def install_agent(ctx: Context) -> Path:
+    """Put this agent where a transient unit can run it: a root-owned 0700 folder, named by its hash."""
+    data = releases.running_agent().read_bytes()
+    folder = ctx.state / "agent"
+    path = folder / f"{disk.sha256(data)}.pyz"
+    if disk.digest(path) != disk.sha256(data):
+        disk.make_dirs(folder, 0o700)
+        disk.atomic_write(path, data, mode=0o600)
+    for old in sorted(folder.glob("*.pyz"), key=lambda item: -item.stat().st_mtime)[KEPT_AGENTS:]:
+        old.unlink()
+    return path
+
+
+def launch(ctx: Context, agent: Path, ident: str) -> None:
+    """In a transient unit, so that it outlives this session; on a host without systemd, as a detached process."""
+    python = shutil.which("python3") or sys.executable
+    command = [python, "-I", str(agent), "txn", ident, "--state", str(ctx.state), "--run", str(ctx.run), "--units", str(ctx.units)]
+    if unit.has_systemd():
+        name = f"ddtool-txn-{ident}"
+        options = ["--quiet", "--collect", f"--unit={name}", "--description=ddtool transaction", "--property=KillMode=mixed"]
+        done = subprocess.run(["systemd-run", *options, "--", *command], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise AgentError(f"systemd-run failed: {done.stderr.strip()}")
+        return
+    with open(os.devnull, "r+b") as null:
+        subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+
+
+@op("txn.state")
+def state(ctx: Context) -> Dict[str, Any]:
+    return open_state(ctx)
+
+
+def open_state(ctx: Context) -> Dict[str, Any]:
+    """`{lock: owner or null, dead: [{id, kind, unit, who}]}`: what runs now, and what a killed executor left."""
+    owner = lock.holder(ctx)
+    running = (owner or {}).get("txn")
+    dead = []
+    for folder in sorted(transactions(ctx).glob("*")):
+        if folder.name != running and (folder / "plan.json").exists() and not (folder / "result.json").exists():
+            plan = json.loads((folder / "plan.json").read_text())
+            dead.append({key: plan[key] for key in ("id", "kind", "unit", "who")})
+    return {"lock": owner, "dead": dead}
+
+
+assert executor.run  # the transient unit's entry point travels in the same zipapp

@@ -1,0 +1,59 @@
+"""The command line. Modules here parse, call one use case and render; everything heavy is imported inside commands."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+import ddtool
+from ddtool.cli import baseline, deploy, diag, doctor, generate, logs, profile, sandbox, service
+from ddtool.errors import DdtoolError
+
+app = typer.Typer(
+    name="ddtool",
+    help="Deploy, run, measure and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ddtool {ddtool.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print the version."),
+) -> None:
+    """Deploy, run, measure and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH."""
+
+
+deploy.register(app)
+service.register(app)
+generate.register(app)
+logs.register(app)
+doctor.register(app)
+diag.register(app)
+app.add_typer(baseline.app, name="baseline")
+app.add_typer(profile.app, name="profile")
+app.add_typer(sandbox.app, name="sandbox")
+
+
+def main() -> None:
+    """The console script. Errors of the tree become words on stderr and their class's exit code."""
+    try:
+        app()
+    except DdtoolError as error:
+        from ddtool.cli.output import report_error
+
+        report_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,49 @@
+"""Options that several commands share, so that each has one spelling, one help text and one meaning."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from ddtool.profile import Profile
+
+ProfileArg = Annotated[Optional[str], typer.Argument(help="Profile name or path; default: the current one.", show_default=False)]
+ProfileOpt = Annotated[
+    Optional[str], typer.Option("--profile", "-p", help="Profile name or path; default: the current one.", show_default=False)
+]
+HostOpt = Annotated[
+    Optional[str], typer.Option("--host", help="Host for ssh; default: DDTOOL_HOST or the profile's binding.", show_default=False)
+]
+SetOpt = Annotated[
+    Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the profile, as in speculative.budget=16.")
+]
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+YesOpt = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def profile_of(name: str | None, overrides: list[str] | None) -> Profile:
+    """The profile named, or of DDTOOL_PROFILE, or the current one."""
+    from ddtool.profile import load
+    from ddtool.profile.bind import current
+
+    return load(current(name, os.environ), overrides or ())
+
+
+def selected(name: str | None, overrides: list[str] | None, host: str | None) -> tuple[Profile, str]:
+    """The profile and its host: --host, DDTOOL_HOST, or the profile's binding."""
+    from ddtool.profile.bind import host_for
+
+    profile = profile_of(name, overrides)
+    return profile, host_for(profile.name, host, os.environ)
+
+
+def make_current(name: str | None) -> None:
+    """What was named for a deploy is what later verbs without an argument mean."""
+    from ddtool.profile.bind import set_current
+
+    if name:
+        set_current(str(Path(name).resolve()) if Path(name).is_file() else name)

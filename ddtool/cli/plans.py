@@ -1,0 +1,54 @@
+"""A plan as a person reads it before saying yes, or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddtool.cli import output
+
+if TYPE_CHECKING:
+    from ddtool.deploy.plan import Outage, Plan
+
+MARKS = {"create": "+", "change": "~", "remove": "-", "keep": "=", "run": ">"}
+COLOURS = {"create": "green", "change": "yellow", "remove": "red", "keep": "dim", "run": "bold"}
+
+
+def show(plan: Plan, host: str, json: bool, round_trips: int = 0) -> None:
+    if json:
+        output.emit("plan", as_json(plan, host, round_trips))
+        return
+    console = output.stdout()
+    console.print(f"{plan.kind} {plan.unit} on {host}", style="bold")
+    for change in plan.changes:
+        console.print(f"  {MARKS[change.kind]} {output.safe(change.what)}  {output.safe(change.detail)}", style=COLOURS[change.kind])
+        for line in change.diff.splitlines():
+            console.print(f"      {output.safe(line)}", style=diff_colour(line), soft_wrap=True)
+    console.print(f"  outage: {describe_outage(plan.outage)}")
+    for warning in plan.warnings:
+        output.words(f"warning: {warning}", "yellow")
+
+
+def diff_colour(line: str) -> str:
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "dim")
+
+
+def describe_outage(outage: Outage) -> str:
+    if outage.seconds == 0:
+        return f"none ({outage.source})"
+    return f"{output.minutes(outage.seconds)} ({outage.source})"
+
+
+def as_json(plan: Plan, host: str, round_trips: int) -> dict[str, object]:
+    return {
+        "kind": plan.kind,
+        "unit": plan.unit,
+        "host": host,
+        "release": plan.release,
+        "changes": [vars(change) for change in plan.changes],
+        "outage": {
+            "seconds": None if plan.outage.seconds == float("inf") else plan.outage.seconds,
+            "source": plan.outage.source,
+        },
+        "warnings": plan.warnings,
+        "round_trips": round_trips,
+    }

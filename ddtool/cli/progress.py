@@ -1,0 +1,43 @@
+"""Events of a transaction as lines on stderr: one a step or phase, with the time since it began."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddtool.cli.output import words
+
+Event = dict[str, Any]
+
+
+def show(event: Event) -> None:
+    text = describe(event)
+    if text:
+        style = "red" if event["event"] in ("failed", "undo-failed") else None
+        words(f"{event['elapsed_s']:7.1f} s  {text}", style)
+
+
+def describe(event: Event) -> str | None:
+    """One line for an event of ddtool.agent.run; None for what a person need not see."""
+    kind = event["event"]
+    if kind == "step":
+        return f"[{event['number']}] {event['title']}"
+    if kind == "phase":
+        percent = f" {event['percent']} %" if event.get("percent") is not None else ""
+        return f"    {event['phase']}{percent}"
+    if kind == "healthy":
+        return f"    /health answers after {event['seconds']} s"
+    if kind == "completion":
+        return f"    completion {event['number']} of {event['of']}"
+    if kind == "concurrent":
+        return f"    {event['number']} completions at once"
+    if kind == "waiting":
+        return f"    waiting for {event['what']}"
+    if kind == "stacks":
+        return f"    stacks asked of {len(event['processes'])} processes"
+    if kind == "failed":
+        return f"failed: {event['message']}"
+    if kind == "undo":
+        return f"undo: {event['title']}"
+    if kind == "undo-failed":
+        return f"undo of {event['title']!r} failed: {event['message']}"
+    return None

@@ -1,0 +1,1 @@
+"""Deploying and running a service: facts → plan → transaction on the host → result."""

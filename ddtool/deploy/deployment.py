@@ -1,0 +1,119 @@
+"""One profile on one host: facts, plan and transactions, over one agent. What the commands of `ddtool.cli` call."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from ddtool.deploy import apply as transactions
+from ddtool.deploy import operations, preflight
+from ddtool.deploy.plan import Plan, plan_deploy
+from ddtool.deploy.release import build_release
+from ddtool.deploy.session import open_agent
+from ddtool.errors import PreflightError
+from ddtool.profile import Profile, resolve_secrets
+from ddtool.profile.validate import validate
+
+Event = dict[str, Any]
+OnEvent = Callable[[Event], None]
+
+
+class Deployment:
+    """A context manager: leaving it closes the agent. `facts` are read when first needed, and after a settle."""
+
+    def __init__(self, profile: Profile, host: str) -> None:
+        self.profile = profile
+        self.unit = profile.service.unit
+        self.host = host
+        self.agent = open_agent(host)
+        self._facts: dict[str, Any] | None = None
+
+    def __enter__(self) -> Deployment:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.agent.close()
+        self.agent.host.close()
+
+    @property
+    def round_trips(self) -> int:
+        return self.agent.round_trips
+
+    @property
+    def state(self) -> str:
+        return self.agent.host.state
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        if self._facts is None:
+            self._facts = self.agent.call(
+                "facts",
+                deadline_s=60.0,
+                unit_name=self.unit,
+                venv=self.profile.engine.venv,
+                model=self.profile.model.path,
+                drafter=self.profile.drafter.path if self.profile.drafter else None,
+                address=self.profile.service.bind,
+                port=self.profile.service.port,
+            )
+        return self._facts
+
+    def checks(self) -> list[preflight.Check]:
+        return preflight.check_all(self.profile, self.facts, time.time())
+
+    def settle(self, on_event: OnEvent) -> None:
+        """Finish or undo what a killed transaction left, so that plans rest on a whole host."""
+        if transactions.settle(self.agent, self.facts, self.unit, on_event):
+            self._facts = None
+
+    def plan_deploy(self, *, take_over: bool = False) -> Plan:
+        """Raises PreflightError when the host cannot run the profile, Drift when somebody's work is in the way."""
+        validate(self.profile)
+        failed = preflight.failures(self.checks())
+        if failed:
+            raise PreflightError(
+                f"{self.host} cannot run {self.profile.name}: "
+                + "; ".join(f"{check.name}: {check.detail}" for check in failed),
+                why="nothing was touched",
+                hint=failed[0].hint,
+            )
+        salt = self.facts["salt"] or secrets.token_hex(16)
+        values = resolve_secrets(self.profile, os.environ)
+        wheel = self.facts["venv"]["sglang"]["identity"]
+        release = build_release(self.profile, values, salt, wheel)
+        return plan_deploy(
+            self.profile, release, self.facts, state=self.state, salt=salt, now_unix=time.time(), take_over=take_over
+        )
+
+    def plan_start(self) -> Plan:
+        return operations.plan_start(self.unit, self.facts)
+
+    def plan_stop(self) -> Plan:
+        return operations.plan_stop(self.unit, self.facts)
+
+    def plan_restart(self) -> Plan:
+        return operations.plan_restart(self.unit, self.facts)
+
+    def plan_rollback(self, to: str | None) -> Plan:
+        return operations.plan_rollback(self.unit, self.facts, to=to, state=self.state)
+
+    def apply(self, plan: Plan, on_event: OnEvent, why: str | None = None) -> Event:
+        """The transaction's result. Raises its error, after the host has undone it."""
+        result = transactions.apply(self.agent, plan, on_event, why)
+        transactions.raise_for(result)
+        return result
+
+    def attach(self, on_event: OnEvent) -> Event:
+        result = transactions.attach(self.agent, on_event)
+        transactions.raise_for(result)
+        return result
+
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self.agent.call(
+            "status", deadline_s=40.0, unit_name=self.unit, venv=self.profile.engine.venv
+        )
+        return answer

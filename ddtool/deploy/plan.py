@@ -1,0 +1,260 @@
+"""From profile and facts to a plan: what changes, what it costs, and the transaction that does it. Pure."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ddtool.deploy.release import Release, release_step
+from ddtool.errors import Drift
+from ddtool.profile import Profile
+from ddtool.profile.launch import RELEASE
+
+UNITS = "/etc/systemd/system"
+HEADER = "# managed by ddtool"
+GATE_DROP_IN = "[Service]\n# While the new release has not passed its gate, a crash is a result, not a reason to restart.\nRestart=no\n"
+DISK_GIB_S = 1.0  # assumed until this host has shown its own start times
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row of the plan. `diff` is unified and shown in full."""
+
+    kind: Literal["create", "change", "remove", "keep", "run"]
+    what: str
+    detail: str = ""
+    diff: str = ""
+
+
+@dataclass(frozen=True)
+class Outage:
+    """How long the service does not answer, and where the figure comes from. 0: it does not run now."""
+
+    seconds: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`steps` is the transaction for the host (ddtool.agent.steps); empty when there is nothing to do."""
+
+    kind: str
+    unit: str
+    release: str
+    changes: list[Change]
+    steps: list[dict[str, Any]]
+    outage: Outage
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return not self.steps
+
+
+def plan_deploy(
+    profile: Profile,
+    release: Release,
+    facts: Mapping[str, Any],
+    *,
+    state: str,
+    salt: str,
+    now_unix: float,
+    take_over: bool = False,
+) -> Plan:
+    """Raises Drift when a unit of that name is not ours, or ours was edited by hand."""
+    name = profile.service.unit
+    service = facts["service"]
+    current = current_release(facts)
+    check_owner(name, service, current, state, take_over=take_over)
+    same = current is not None and current["digest"] == release.digest
+    wanted = same and unit_on_disk(name, service) == rendered(release, folder(state, name, current["id"]) if current else "")
+    running = service["unit"].get("active") == "active" and not gate_drop_in_present(name, service)
+    if wanted and running and current is not None:
+        changes = [Change("keep", f"release {current['id']}", "running, nothing differs")]
+        return Plan("deploy", name, current["id"], changes, [], Outage(0, "nothing restarts"))
+    ident = current["id"] if same and current else next_id(facts, release.digest)
+    target = folder(state, name, ident)
+    unit_text = rendered(release, target)
+    first = current is None
+    steps: list[dict[str, Any]] = [] if same else [release_step(release, ident, target, salt, now_unix)]
+    steps += switch_steps(
+        name, ident, unit_text, release.meta, service, state, profile_name=profile.name, previous=previous_id(facts, ident)
+    )
+    return Plan(
+        kind="deploy",
+        unit=name,
+        release=ident,
+        changes=deploy_changes(profile, release, facts, ident, unit_text, first=first),
+        steps=steps,
+        outage=outage(profile, facts),
+        warnings=drop_in_warnings(name, service),
+    )
+
+
+def switch_steps(
+    name: str,
+    ident: str,
+    unit_text: str,
+    meta: Mapping[str, Any],
+    service: Mapping[str, Any],
+    state: str,
+    *,
+    profile_name: str,
+    previous: str | None,
+) -> list[dict[str, Any]]:
+    """Stop, put unit and names in place, start, gate, promote: shared by deploy and rollback."""
+    files = service["files"]
+    unit_path = f"{UNITS}/{name}.service"
+    record = {"schema": "ddtool.service/1", "unit": name, "profile": profile_name, "current": ident, "previous": previous}
+    return [
+        {"step": "stop", "stop_s": meta["stop_s"], "restore": True},
+        {
+            "step": "files",
+            "title": "install the unit, without restarts until the gate is passed",
+            "files": [
+                file_entry(unit_path, unit_text, expect=expected(files, unit_path)),
+                file_entry(gate_drop_in(name), GATE_DROP_IN),
+                file_entry(f"{state}/services/{name}/service.json", json.dumps(record), mode=0o600),
+            ],
+        },
+        {"step": "start", "gate": meta["gate"], "stop_s": meta["stop_s"]},
+        {"step": "gate", "release": ident, "gate": meta["gate"]},
+        {"step": "files", "title": "allow restarts after a crash", "files": [file_entry(gate_drop_in(name), None)]},
+        {"step": "enable", "on": True},
+    ]
+
+
+def file_entry(path: str, text: str | None, *, mode: int = 0o644, expect: str | None = None) -> dict[str, Any]:
+    content = None if text is None else base64.b64encode(text.encode()).decode()
+    return {"path": path, "content": content, "mode": mode, "expect": expect}
+
+
+def expected(files: Mapping[str, str], path: str) -> str:
+    """What the file must still be when the transaction swaps it: as the facts saw it."""
+    return hashlib.sha256(files[path].encode()).hexdigest() if path in files else "absent"
+
+
+def folder(state: str, name: str, ident: str) -> str:
+    return f"{state}/services/{name}/releases/{ident}"
+
+
+def gate_drop_in(name: str) -> str:
+    return f"{UNITS}/{name}.service.d/ddtool-gate.conf"
+
+
+def gate_drop_in_present(name: str, service: Mapping[str, Any]) -> bool:
+    return gate_drop_in(name) in service["files"]
+
+
+def rendered(release: Release, release_folder: str) -> str:
+    return release.unit_text.replace(RELEASE, release_folder)
+
+
+def unit_on_disk(name: str, service: Mapping[str, Any]) -> str | None:
+    text: str | None = service["files"].get(f"{UNITS}/{name}.service")
+    return text
+
+
+def current_release(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    return next((item for item in facts["releases"] if item["role"] == "current"), None)
+
+
+def previous_id(facts: Mapping[str, Any], ident: str) -> str | None:
+    """What `rollback` goes back to once `ident` is current."""
+    current = current_release(facts)
+    if current is None:
+        return None
+    if current["id"] != ident:
+        return str(current["id"])
+    return next((item["id"] for item in facts["releases"] if item["role"] == "previous"), None)
+
+
+def next_id(facts: Mapping[str, Any], digest: str) -> str:
+    """`0007-1a2b3c4d`: a number that only grows, and the digest's beginning."""
+    numbers = [int(item["id"].split("-")[0]) for item in facts["releases"]]
+    return f"{max(numbers, default=0) + 1:04d}-{digest[:8]}"
+
+
+def check_owner(
+    name: str, service: Mapping[str, Any], current: Mapping[str, Any] | None, state: str, *, take_over: bool
+) -> None:
+    if not service["unit"].get("exists") or take_over:
+        return
+    path = service["unit"]["path"]
+    text = service["files"].get(path, "")
+    if not text.startswith(HEADER):
+        raise Drift(
+            f"the host has a unit {name} that is not ddtool's: {path}",
+            why=f"it is {service['unit']['active']} and starts:\n{exec_lines(text)}",
+            hint="choose another name with --set service.unit=NAME, or replace it with --take-over",
+        )
+    if current is None or "unit_sha256" not in current:
+        return
+    found = hashlib.sha256(text.encode()).hexdigest()
+    if found != current["unit_sha256"]:
+        raise Drift(
+            f"{path} was edited by hand since ddtool wrote it",
+            hint="move the edit to the profile or to a drop-in, and replace the file with --take-over",
+        )
+
+
+def exec_lines(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines() if line.startswith("Exec")) or "  (no Exec line)"
+
+
+def drop_in_warnings(name: str, service: Mapping[str, Any]) -> list[str]:
+    foreign = [path for path in service["files"] if ".service.d/" in path and path != gate_drop_in(name)]
+    return [f"a drop-in that is not ddtool's changes this unit: {path}" for path in foreign]
+
+
+def deploy_changes(
+    profile: Profile, release: Release, facts: Mapping[str, Any], ident: str, unit_text: str, *, first: bool
+) -> list[Change]:
+    current = current_release(facts)
+    unit_path = f"{UNITS}/{profile.service.unit}.service"
+    before = facts["service"]["files"].get(unit_path)
+    changes = []
+    if current is None or current["id"] != ident:
+        changes.append(Change("create", f"release {ident}", f"{len(release.files)} files"))
+    if before != unit_text:
+        kind: Literal["create", "change"] = "create" if before is None else "change"
+        changes.append(Change(kind, unit_path, diff=unified(before or "", unit_text, unit_path)))
+    for title in ("config", "argv", "wheel", "probe"):
+        old, new = (current or {}).get(title), release.meta[title]
+        if old != new:
+            changes.append(Change("create" if current is None else "change", title, diff=unified(listed(old), listed(new), title)))
+    verb = "start" if first or not facts["service"]["unit"].get("processes") else "restart"
+    changes.append(Change("run", f"{verb} {profile.service.unit}", "gate: real completions before it counts as deployed"))
+    return changes
+
+
+def listed(value: Any) -> str:
+    """A mapping, list or text as lines, for a diff that shows single keys."""
+    if isinstance(value, Mapping):
+        return "".join(f"{key}: {item}\n" for key, item in value.items())
+    if isinstance(value, list):
+        return "".join(f"{item}\n" for item in value)
+    return f"{value}\n" if value else ""
+
+
+def unified(before: str, after: str, name: str) -> str:
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{name} (now)", f"{name} (planned)"
+    )
+    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+
+
+def outage(profile: Profile, facts: Mapping[str, Any]) -> Outage:
+    """From this host's own last starts of the unit, else from the size of the weights."""
+    if not facts["service"]["unit"].get("processes"):
+        return Outage(0, "the service does not run now")
+    starts = facts["service"]["starts"]
+    if starts:
+        return Outage(max(starts), f"the slowest of its last {len(starts)} starts here")
+    gib = facts["model"]["bytes"] / 2**30
+    return Outage(gib / DISK_GIB_S + 60, f"an estimate: {gib:.1f} GiB of weights at {DISK_GIB_S} GiB/s, and a minute to warm up")
