@@ -191,6 +191,40 @@ class Objective(Section):
     concurrency: int = Field(gt=0)
 
 
+# Flags that a section decides. Given again under server_args, one of the two would win silently.
+OWNED_FLAGS = {
+    "model-path": "model.path",
+    "model": "model.path",
+    "served-model-name": "model.served_name",
+    "host": "service.bind",
+    "port": "service.port",
+    "api-key": "service.api_key",
+    "tp-size": "parallel.tp",
+    "tp": "parallel.tp",
+    "tensor-parallel-size": "parallel.tp",
+    "attention-backend": "attention_backend",
+    "cuda-graph-max-bs": "graphs.max_bs",
+    "cuda-graph-bs": "graphs.bs",
+    "disable-cuda-graph": "graphs.enabled",
+    "speculative-algorithm": "speculative.algorithm",
+    "speculative-draft-model-path": "drafter.path",
+    "speculative-draft-model": "drafter.path",
+}
+# A fork with DDTREE built in has flags of its own for these; with any other provider the section decides.
+WIDTH_FLAGS = {
+    "speculative-num-draft-tokens": "speculative.block_size",
+    "speculative-dflash-block-size": "speculative.block_size",
+    "speculative-ddtree-budget": "speculative.budget",
+    "speculative-ddtree-topk": "speculative.topk",
+}
+FOREIGN_FLAGS = {
+    "config": "ddtool writes SGLang's config file itself",
+    "nnodes": "a deploy goes to one host",
+    "node-rank": "a deploy goes to one host",
+    "dist-init-addr": "a deploy goes to one host",
+}
+
+
 class Profile(Section):
     """One service in full, apart from its host. Made by `ddtool.profile.load`; immutable."""
 
@@ -223,6 +257,21 @@ class Profile(Section):
         if self.speculative.algorithm != "NONE" and self.drafter is None:
             raise ValueError(f"speculative.algorithm {self.speculative.algorithm} needs a drafter section")
         return self
+
+    @model_validator(mode="after")
+    def _each_flag_once(self) -> Profile:
+        owned = OWNED_FLAGS if self.fork_flags else {**OWNED_FLAGS, **WIDTH_FLAGS}
+        for flag in self.server_args:
+            if flag in owned:
+                raise ValueError(f"server_args.{flag}: set {owned[flag]} instead")
+            if flag in FOREIGN_FLAGS:
+                raise ValueError(f"server_args.{flag}: {FOREIGN_FLAGS[flag]}")
+        return self
+
+    @property
+    def fork_flags(self) -> bool:
+        """Whether the widths are the business of a fork's own flags, which stand in server_args."""
+        return self.engine.provider == "builtin" and self.speculative.algorithm == "DDTREE"
 
     def flag(self, name: str, default: Any = None) -> Any:
         """The value of an SGLang flag in `server_args`, in its spelling with dashes."""

@@ -1,0 +1,16 @@
+"""What a check of a profile found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`refuse`: it cannot work. `warn`: without effect, or unknown. `note`: worth knowing before a deploy."""
+
+    level: Literal["refuse", "warn", "note"]
+    key: str  # the profile's key it is about
+    reason: str
+    fix: str | None = None
