@@ -103,3 +103,8 @@ def state(install: Install, entry: Optional[Json], name: str, found: Optional[st
 
 def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def day(days_from_now: int) -> str:
+    """A UTC date, as in `expires`."""
+    return time.strftime("%Y-%m-%d", time.gmtime(time.time() + days_from_now * 86400))

@@ -1,0 +1,183 @@
+"""One installation and the changes being planned for it. Reads only: the plan is carried out as one file set."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from . import ledger, objects, record
+from .disk import digest, sha256
+from .errors import Drift
+from .files import ABSENT, FileChange
+from .ledger import Ledger
+from .registry import Context
+
+Json = Dict[str, Any]
+BACKUP = re.compile(r"\.(bak|orig|old|save|rej)\b[\w.-]*$|~$", re.IGNORECASE)
+
+
+@dataclass
+class Plan:
+    """Changes for one file set. `summary` is for people; `unknown` needs the operator's consent."""
+
+    changes: List[FileChange] = field(default_factory=list)
+    summary: List[Json] = field(default_factory=list)
+    diffs: Dict[str, str] = field(default_factory=dict)
+    notes: List[str] = field(default_factory=list)
+    unknown: List[Json] = field(default_factory=list)
+    digest: str = ""
+    """Equal for two plans that do the same to the same bytes, whoever made them and when."""
+
+
+class Managed:
+    """What the files of one installation are, and what they shall become."""
+
+    def __init__(self, ctx: Context, venv: str, wheel_files: Optional[Mapping[str, bytes]] = None) -> None:
+        self.ctx = ctx
+        self.install = record.find(venv)
+        self.ledger = Ledger.load(ctx, self.install)
+        self.plan = Plan()
+        self._wheel_files = dict(wheel_files or {})
+        self._found: Dict[str, Optional[str]] = {}
+        self._foreign: List[str] = []
+
+    # What is there
+
+    def found(self, name: str) -> Optional[str]:
+        if name not in self._found:
+            self._found[name] = digest(self.install.path(name))
+        return self._found[name]
+
+    def state(self, name: str) -> str:
+        return ledger.state(self.install, self.ledger.files.get(name), name, self.found(name))
+
+    def content(self, name: str) -> bytes:
+        return self.install.path(name).read_bytes()
+
+    def clean(self, name: str) -> Optional[bytes]:
+        """The wheel's bytes of a file, proven by RECORD: from itself, the operator, the store, or a backup."""
+        wanted = self.install.record.get(name)
+        if wanted is None:
+            return None
+        given = self._wheel_files.get(name)
+        if given is not None and sha256(given) == wanted:
+            return given
+        if objects.has(self.ctx, wanted):
+            return objects.get(self.ctx, wanted)
+        path = self.install.path(name)
+        for candidate in (path, *backups_of(path)):
+            if digest(candidate) == wanted:
+                return candidate.read_bytes()
+        return None
+
+    def retire_lost(self) -> None:
+        """Files that an upgrade replaced leave the ledger; nothing old is ever put over the new version."""
+        for name in sorted(self.ledger.files):
+            if self.state(name) == ledger.LOST:
+                self.ledger.retire(name, "replaced by an upgrade")
+                self.plan.notes.append(f"{name}: lost by upgrade; the new version's file stays as it is")
+
+    def refuse_half_upgraded(self, names: Sequence[str]) -> None:
+        """RECORD is of another version than the file's entry, and the file is not that version's."""
+        entries = self.ledger.files
+        torn = [
+            name
+            for name in names
+            if name in entries and entries[name]["baseline"]["record"] != self.install.record.get(name)
+        ]
+        if torn:
+            raise Drift(
+                f"{self.install.dist} was upgraded to {self.install.version} around them: {', '.join(torn)}",
+                "reinstall that version (or `ddtool restore --to wheel --wheel FILE --force`), then try again",
+            )
+
+    # What shall be
+
+    def keep(self, content: bytes) -> str:
+        """Store bytes along with the change; their sha256."""
+        change = objects.keep(self.ctx, content)
+        if change is not None and all(known.path != change.path for known in self.plan.changes):
+            self.plan.changes.append(change)
+        return sha256(content)
+
+    def guard(self, name: str, force: bool) -> None:
+        """A file that somebody else wrote is only replaced by force, and a copy is kept first."""
+        if self.state(name) not in (ledger.FOREIGN, ledger.UNMANAGED):
+            return
+        if not force:
+            self._foreign.append(name)
+            return
+        sha = self.keep(self.content(name))
+        self.plan.notes.append(f"{name}: the foreign version is kept as {objects.path(self.ctx, sha)}")
+
+    def refuse_foreign(self) -> None:
+        if self._foreign:
+            raise Drift(
+                "not what the wheel or ddtool put there: " + ", ".join(self._foreign),
+                "`ddtool baseline show` shows how it differs; `ddtool baseline adopt NAME` makes it the clean version",
+            )
+
+    def write(self, name: str, content: bytes, before: str) -> None:
+        """Plan one file's new bytes. `before`: its state, for the summary."""
+        path = self.install.path(name)
+        if sha256(content) == self.found(name):
+            return
+        old = self.content(name) if self.found(name) else b""
+        self.plan.diffs[name] = unified(old, content, name)
+        self.plan.changes.append(FileChange(str(path), content, expect=self.found(name) or ABSENT))
+        self._found[name] = sha256(content)
+        entry = self.ledger.files.get(name)
+        self.plan.summary.append(
+            {
+                "file": name,
+                "path": str(path),
+                "before": before,
+                "after": self.state(name),
+                "sha256": sha256(content),
+                "baseline": entry["baseline"]["id"]
+                if entry
+                else f"wheel {self.install.dist} {self.install.version}",
+                "patches": [patch["name"] for patch in self.ledger.patches(name)],
+            }
+        )
+
+    def done(self) -> Plan:
+        """The plan with its ledger change and digest. Raises Drift for the foreign files met on the way."""
+        self.refuse_foreign()
+        files = sorted(
+            (change.path, sha256(change.content or b""), change.expect or "") for change in self.plan.changes
+        )
+        entries = {
+            name: [entry["baseline"]["id"], entry["sha"], [patch["sha"] for patch in entry["patches"]]]
+            for name, entry in self.ledger.files.items()
+        }
+        self.plan.digest = sha256(json.dumps([files, entries], sort_keys=True).encode())
+        change = self.ledger.change()
+        if change is not None:
+            self.plan.changes.append(change)
+        return self.plan
+
+
+def backups_of(path: Path) -> Iterator[Path]:
+    """`.bak` and the like beside a file: listed and read, never changed."""
+    if path.parent.is_dir():
+        for sibling in sorted(path.parent.iterdir()):
+            if sibling.name.startswith(path.name) and BACKUP.search(sibling.name) and sibling.is_file():
+                yield sibling
+
+
+def unified(old: bytes, new: bytes, name: str) -> str:
+    """A unified diff that can be applied with `git apply` in a checkout of the package's parent folder."""
+    lines = difflib.unified_diff(
+        old.decode("utf-8", "replace").splitlines(keepends=True),
+        new.decode("utf-8", "replace").splitlines(keepends=True),
+        f"a/{name}",
+        f"b/{name}",
+    )
+    return "".join(
+        line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines
+    )

@@ -1,0 +1,75 @@
+"""Proof of effect: which running process loaded which patch, and which units run from an installation."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+Json = Dict[str, Any]
+Process = Tuple[int, int, str]
+"""pid, start time in clock ticks since boot, title (its command line)."""
+
+SCHEDULER = re.compile(r"sglang::scheduler\w*")
+TP_RANK = re.compile(r"_TP(\d+)")
+UNIT = re.compile(r"/([^/]+)\.service(?:/|$)")
+
+
+def rank_of(title: str) -> Optional[int]:
+    """Tensor-parallel rank of a scheduler from its title `sglang::scheduler_TP3`; None for any other process."""
+    found = SCHEDULER.search(title)
+    if found is None:
+        return None
+    rank = TP_RANK.search(found.group())
+    return int(rank.group(1)) if rank else 0
+
+
+def loaded(folder: Path, processes: Iterable[Process]) -> List[Json]:
+    """One row per scheduler of the unit: `{rank, pid, title, patches}`; `patches` is None without a proof.
+
+    A proof belongs to a process only when pid and start time agree: pids are used again.
+    """
+    rows = []
+    for pid, start, title in processes:
+        rank = rank_of(title)
+        if rank is not None:
+            proof = _read(folder / f"{pid}-{start}.json")
+            patches = None if proof is None else _patches(proof)
+            rows.append({"rank": rank, "pid": pid, "title": title, "patches": patches})
+    return sorted(rows, key=lambda row: (row["rank"], row["pid"]))
+
+
+def _patches(proof: Json) -> List[Json]:
+    listed = proof.get("patches")
+    items = listed if isinstance(listed, list) else []
+    return [
+        {"name": str(item.get("name")), "sha": str(item.get("sha"))}
+        for item in items
+        if isinstance(item, dict)
+    ]
+
+
+def _read(path: Path) -> Optional[Json]:
+    try:
+        proof = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return proof if isinstance(proof, dict) else None
+
+
+def units_using(site: Path, proc: Path = Path("/proc")) -> Dict[str, List[int]]:
+    """Units (or `pid N` outside of one) whose processes map files of a site-packages folder, with their pids."""
+    users: Dict[str, List[int]] = {}
+    needle = f"{site}/"
+    for folder in sorted(proc.iterdir()):
+        if not folder.name.isdigit():
+            continue
+        try:
+            if needle not in (folder / "maps").read_text(errors="replace"):
+                continue
+            found = UNIT.search((folder / "cgroup").read_text())
+        except OSError:
+            continue
+        users.setdefault(found.group(1) if found else f"pid {folder.name}", []).append(int(folder.name))
+    return users
