@@ -50,7 +50,13 @@ def gpus() -> List[Dict[str, Any]]:
     """`{index, name, driver, memory_used_mib, memory_total_mib}` per GPU; [] without nvidia-smi."""
     rows = nvidia_smi("--query-gpu=index,name,driver_version,memory.used,memory.total")
     return [
-        {"index": int(row[0]), "name": row[1], "driver": row[2], "memory_used_mib": int(row[3]), "memory_total_mib": int(row[4])}
+        {
+            "index": int(row[0]),
+            "name": row[1],
+            "driver": row[2],
+            "memory_used_mib": int(row[3]),
+            "memory_total_mib": int(row[4]),
+        }
         for row in rows
         if len(row) == 5 and row[3].isdigit() and row[4].isdigit()
     ]
@@ -61,7 +67,11 @@ def nvidia_smi(query: str) -> List[List[str]]:
         return []
     try:
         done = subprocess.run(
-            ["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL
+            ["nvidia-smi", query, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
         return []
@@ -72,13 +82,18 @@ def wait_gpu_memory_free(emit: Callable[..., None]) -> None:
     """After a stop: orphaned workers may still hold the cards, and the next start would run out of memory."""
     deadline = time.monotonic() + GPU_WAIT_S
     while True:
-        busy = [card for card in gpus() if card["memory_used_mib"] > GPU_FREE_FRACTION * card["memory_total_mib"]]
+        busy = [
+            card for card in gpus() if card["memory_used_mib"] > GPU_FREE_FRACTION * card["memory_total_mib"]
+        ]
         if not busy:
             return
         if time.monotonic() > deadline:
-            holders = ", ".join(f"pid {row[0]} ({row[1]} MiB)" for row in nvidia_smi("--query-compute-apps=pid,used_memory"))
+            holders = ", ".join(
+                f"pid {row[0]} ({row[1]} MiB)" for row in nvidia_smi("--query-compute-apps=pid,used_memory")
+            )
+            cards = ", ".join(str(card["index"]) for card in busy)
             raise Unhealthy(
-                f"GPU memory is still in use {GPU_WAIT_S:.0f} s after the stop, on {', '.join(str(card['index']) for card in busy)}",
+                f"GPU memory is still in use {GPU_WAIT_S:.0f} s after the stop, on {cards}",
                 hint=f"these processes hold it: {holders or 'nvidia-smi names none'}; end them and try again",
             )
         emit("waiting", what="GPU memory to become free", cards=[card["index"] for card in busy])

@@ -1,7 +1,7 @@
 """Runs a transaction to its end or undoes it, and settles one whose executor was killed.
 
-Order of one step: note what is there (`before`), fsync that note, act. A commit line makes the whole permanent. Anything
-that has no commit line is undone in reverse, by this process on an error, or by the next transaction's after a kill.
+Order of one step: note what is there (`before`), fsync that note, act. A commit line makes the whole permanent.
+Anything that has no commit line is undone in reverse: by this process on an error, by the next one after a kill.
 """
 
 from __future__ import annotations
@@ -50,7 +50,13 @@ def run(ctx: Context, ident: str) -> int:
 
 def owner_of(this: Run) -> Dict[str, Any]:
     plan = this.plan
-    return {"txn": plan["id"], "kind": plan["kind"], "unit": plan["unit"], "who": plan["who"], "since_unix": time.time()}
+    return {
+        "txn": plan["id"],
+        "kind": plan["kind"],
+        "unit": plan["unit"],
+        "who": plan["who"],
+        "since_unix": time.time(),
+    }
 
 
 def execute(this: Run) -> Dict[str, Any]:
@@ -143,7 +149,9 @@ def settle_dead(ctx: Context, current: str) -> List[Dict[str, Any]]:
                     "no ddtool unit starts",
                 )
         finish(dead, outcome)
-        settled.append({"txn": folder.name, "kind": dead.plan["kind"], "who": dead.plan["who"], "as": outcome["settled"]})
+        settled.append(
+            {"txn": folder.name, "kind": dead.plan["kind"], "who": dead.plan["who"], "as": outcome["settled"]}
+        )
     return settled
 
 

@@ -1,7 +1,7 @@
 """The health gate: a service is up when it generates, alone and under concurrency, at the accept length asked for.
 
-A green `/health` is not enough: it can hide a wedged server, and in this generation of SGLang it runs a real prefill, so
-it is polled slowly. Accept length is of the gate's own requests, `completion_tokens / spec_verify_ct` from each one's
+A green `/health` is not enough: it can hide a wedged server, and in this generation of SGLang it runs a real
+prefill, so it is polled slowly. Accept length is of the gate's own requests, `completion_tokens / spec_verify_ct` from each one's
 meta_info, never the server's running average.
 """
 
@@ -61,7 +61,9 @@ class Gate:
             self._wait(POLL_S, deadline, f"nothing listens on {address}:{port}")
         while True:
             try:
-                answer = client.request(address, port, "/health", api_key=self.spec.get("api_key"), timeout=self.spec["request_s"])
+                answer = client.request(
+                    address, port, "/health", api_key=self.spec.get("api_key"), timeout=self.spec["request_s"]
+                )
                 if answer.status == 200:
                     return
                 seen = f"/health answers {answer.status}"
@@ -72,14 +74,17 @@ class Gate:
     def _wait(self, seconds: float, deadline: float, seen: str) -> None:
         self._check_alive()
         if time.monotonic() >= deadline:
-            raise Unhealthy(f"{self.name} was not ready after {self.spec['start_s']:.0f} s: {seen}", hint=HANG)
+            raise Unhealthy(
+                f"{self.name} was not ready after {self.spec['start_s']:.0f} s: {seen}", hint=HANG
+            )
         time.sleep(seconds)
 
     def _check_alive(self) -> None:
         state = unit.show(self.name)
         if state.get("ActiveState") not in ("active", "activating"):
             raise Unhealthy(
-                f"{self.name} ended while it started: result {state.get('Result')}, exit status {state.get('ExecMainStatus')}"
+                f"{self.name} ended during the gate: result {state.get('Result')}, "
+                f"exit status {state.get('ExecMainStatus')}"
             )
 
     def _generate(self) -> List[Dict[str, Any]]:
@@ -91,25 +96,38 @@ class Gate:
         width = self.spec["concurrent"]
         if width:
             with ThreadPoolExecutor(width) as pool:
-                answers += pool.map(self._complete, [prompts[number % len(prompts)] for number in range(width)])
+                answers += pool.map(
+                    self._complete, [prompts[number % len(prompts)] for number in range(width)]
+                )
             self.emit("concurrent", number=width)
         return answers
 
     def _complete(self, prompt: str) -> Dict[str, Any]:
-        payload = {"text": prompt, "sampling_params": {"temperature": 0, "max_new_tokens": self.spec["max_new_tokens"]}}
+        payload = {
+            "text": prompt,
+            "sampling_params": {"temperature": 0, "max_new_tokens": self.spec["max_new_tokens"]},
+        }
         try:
             answer = client.request(
-                self.spec["address"], self.spec["port"], "/generate", payload, self.spec.get("api_key"), self.spec["request_s"]
+                self.spec["address"],
+                self.spec["port"],
+                "/generate",
+                payload,
+                self.spec.get("api_key"),
+                self.spec["request_s"],
             )
         except OSError as error:
             self._check_alive()
             raise Unhealthy(
-                f"{self.name} is healthy by /health, but a completion got no answer within {self.spec['request_s']:.0f} s: {error}",
+                f"{self.name} is healthy by /health, but a completion got no answer "
+                f"within {self.spec['request_s']:.0f} s: {error}",
                 hint=HANG,
             ) from error
         if answer.status != 200 or not isinstance(answer.body, dict):
             self._check_alive()
-            raise Unhealthy(f"{self.name}: a completion was answered with {answer.status}: {str(answer.body)[:500]}")
+            raise Unhealthy(
+                f"{self.name}: a completion was answered with {answer.status}: {str(answer.body)[:500]}"
+            )
         if not answer.body.get("meta_info", {}).get("completion_tokens"):
             raise Unhealthy(f"{self.name}: a completion came back without a single token")
         return answer.body
@@ -122,7 +140,8 @@ class Gate:
             raise Unhealthy(f"{self.name} should speculate, but no completion reports a verify step")
         if mean < floor:
             raise Unhealthy(
-                f"{self.name}: accept length {mean:.2f} over the gate's own completions is below the floor of {floor:.2f}",
+                f"{self.name}: accept length {mean:.2f} over the gate's own completions "
+                f"is below the floor of {floor:.2f}",
                 hint="is the drafter made for this target? `ddtool doctor` checks the pair",
             )
 

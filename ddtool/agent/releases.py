@@ -57,9 +57,9 @@ def current_gate(ctx: Context, unit: str) -> Optional[Dict[str, Any]]:
 
 def with_api_key(ctx: Context, unit: str, ident: str, gate: Dict[str, Any]) -> Dict[str, Any]:
     """The gate's spec refers to the service's API key as `${env:NAME}`; the value is only in the release."""
-    key = gate.get("api_key")
-    for name, value in read_json(folder(ctx, unit, ident) / "secrets.json").items() if key else ():
-        key = key.replace("${env:%s}" % name, value)
+    key: Optional[str] = gate.get("api_key")
+    for name, value in read_json(folder(ctx, unit, ident) / "secrets.json").items():
+        key = key and key.replace(f"${{env:{name}}}", value)
     return {**gate, "api_key": key}
 
 

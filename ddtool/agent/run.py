@@ -19,7 +19,7 @@ def transactions(ctx: Context) -> Path:
 
 
 class Run:
-    """The plan is `{id, kind, unit, who, why, steps: [{step, …}]}`. The journal's lines are fsynced before a step acts."""
+    """The plan is `{id, kind, unit, who, why, steps: [{step, …}]}`. A step acts after its journal line is on disk."""
 
     def __init__(self, ctx: Context, ident: str) -> None:
         self.ctx = ctx
@@ -28,7 +28,7 @@ class Run:
         self.unit: str = self.plan["unit"]
         self.notes: Dict[str, Any] = {}
         self._begun = time.monotonic()
-        self._progress = open(self.folder / PROGRESS, "a", buffering=1)  # noqa: SIM115  as long as the run
+        self._progress = (self.folder / PROGRESS).open("a", buffering=1)
 
     # What the operator sees
 

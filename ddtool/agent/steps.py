@@ -82,7 +82,7 @@ class Stop(Step):
 
 
 class Files(Step):
-    """args `title`, `files: [{path, content: base64 or null, mode, expect}]`: a set of files, swapped as one.
+    """args `title`, `files: [{path, content: base64 or null, mode, expect}]`: swapped as one.
 
     While the set is mixed, `txn.open` keeps systemd from starting any ddtool unit on it.
     """
@@ -145,7 +145,7 @@ class Files(Step):
 
 
 class Compose(Files):
-    """args of `diagnostics.plan`: the operation (enable, disable, restore, adopt) and `expect`, what the plan showed."""
+    """args `request`: enable, disable, restore or adopt, for `diagnostics.plan`; `expect`: what the preview showed."""
 
     def title(self, run: Run) -> str:
         return str(self.args["title"])
@@ -191,7 +191,9 @@ class PassGate(Step):
             try:
                 run.note(gate=gate.run())
             except Unhealthy as error:
-                run.note(evidence=evidence.of_failure(run.ctx, run.unit, gate.invocation, error.message, run.emit))
+                run.note(
+                    evidence=evidence.of_failure(run.ctx, run.unit, gate.invocation, error.message, run.emit)
+                )
                 raise
 
 
@@ -210,7 +212,9 @@ class Enable(Step):
 
     def undo(self, run: Run, before: Before) -> None:
         if before["enabled"] != self.args["on"]:
-            unit.systemctl("enable" if before["enabled"] else "disable", "--quiet", unit.service(run.unit), check=False)
+            unit.systemctl(
+                "enable" if before["enabled"] else "disable", "--quiet", unit.service(run.unit), check=False
+            )
 
 
 class Purge(Step):

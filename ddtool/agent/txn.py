@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
-from . import disk, executor, lock, releases, unit
+from . import disk, lock, releases, unit
 from .errors import AgentError
 from .registry import Context, op
 from .run import PROGRESS, transactions
@@ -88,15 +88,39 @@ def install_agent(ctx: Context) -> Path:
 def launch(ctx: Context, agent: Path, ident: str) -> None:
     """In a transient unit, so that it outlives this session; on a host without systemd, as a detached process."""
     python = shutil.which("python3") or sys.executable
-    command = [python, "-I", str(agent), "txn", ident, "--state", str(ctx.state), "--run", str(ctx.run), "--units", str(ctx.units)]
+    command = [
+        python,
+        "-I",
+        str(agent),
+        "txn",
+        ident,
+        "--state",
+        str(ctx.state),
+        "--run",
+        str(ctx.run),
+        "--units",
+        str(ctx.units),
+    ]
     if unit.has_systemd():
         name = f"ddtool-txn-{ident}"
-        options = ["--quiet", "--collect", f"--unit={name}", "--description=ddtool transaction", "--property=KillMode=mixed"]
-        done = subprocess.run(["systemd-run", *options, "--", *command], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+        options = [
+            "--quiet",
+            "--collect",
+            f"--unit={name}",
+            "--description=ddtool transaction",
+            "--property=KillMode=mixed",
+        ]
+        done = subprocess.run(
+            ["systemd-run", *options, "--", *command],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            stdin=subprocess.DEVNULL,
+        )
         if done.returncode:
             raise AgentError(f"systemd-run failed: {done.stderr.strip()}")
         return
-    with open(os.devnull, "r+b") as null:
+    with Path(os.devnull).open("r+b") as null:
         subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
@@ -111,10 +135,12 @@ def open_state(ctx: Context) -> Dict[str, Any]:
     running = (owner or {}).get("txn")
     dead = []
     for folder in sorted(transactions(ctx).glob("*")):
-        if folder.name != running and (folder / "plan.json").exists() and not (folder / "result.json").exists():
+        if (
+            folder.name != running
+            and (folder / "plan.json").exists()
+            and not (folder / "result.json").exists()
+        ):
             plan = json.loads((folder / "plan.json").read_text())
             dead.append({key: plan[key] for key in ("id", "kind", "unit", "who")})
     return {"lock": owner, "dead": dead}
 
-
-assert executor.run  # the transient unit's entry point travels in the same zipapp

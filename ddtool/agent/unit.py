@@ -6,15 +6,14 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 from .errors import AgentError, PreflightError
 
-PROPERTIES = (
-    "LoadState ActiveState SubState Result UnitFileState FragmentPath DropInPaths MainPID ExecMainStatus ExecMainCode"
-    " NRestarts InvocationID ControlGroup ActiveEnterTimestamp ActiveEnterTimestampMonotonic StateChangeTimestamp"
-    " ConditionResult NeedDaemonReload MemoryCurrent MemoryPeak"
-).split()
+PROPERTIES = [
+    *("LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths"),
+    *("MainPID", "ExecMainStatus", "NRestarts", "InvocationID", "ControlGroup", "ActiveEnterTimestamp"),
+]
 
 
 class Process(NamedTuple):
@@ -29,13 +28,19 @@ def has_systemd() -> bool:
 
 def systemctl(*args: str, timeout: float = 30.0, check: bool = True) -> str:
     if not has_systemd():
-        raise PreflightError("this host has no systemd, so it cannot run a service", hint="deploy to a host that boots systemd")
+        raise PreflightError(
+            "this host has no systemd, so it cannot run a service", hint="deploy to a host that boots systemd"
+        )
     try:
-        done = subprocess.run(["systemctl", *args], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            ["systemctl", *args], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+        )
     except subprocess.TimeoutExpired:
         raise AgentError(f"systemctl {' '.join(args)} did not return within {timeout:.0f} s") from None
     if check and done.returncode:
-        raise AgentError(f"systemctl {' '.join(args)}: {done.stderr.strip() or 'exit ' + str(done.returncode)}")
+        raise AgentError(
+            f"systemctl {' '.join(args)}: {done.stderr.strip() or 'exit ' + str(done.returncode)}"
+        )
     return done.stdout
 
 
@@ -79,7 +84,7 @@ def cgroup_folders(group: str) -> List[Path]:
 def processes(unit: str) -> List[Process]:
     """Every live process in the unit's control group, sub-groups included."""
     group = show(unit).get("ControlGroup", "")
-    pids = set()
+    pids: Set[int] = set()
     for folder in cgroup_folders(group) if group and group != "/" else []:
         for procs in folder.rglob("cgroup.procs"):
             try:
@@ -94,7 +99,9 @@ def process(pid: int) -> Optional[Process]:
     """None when the process is gone or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        title = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        title = (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        )
     except OSError:
         return None
     return None if stat[0] in "ZX" else Process(pid, int(stat[19]), title)

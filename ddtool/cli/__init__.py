@@ -26,8 +26,10 @@ def version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
-    show_version: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print the version."),
+def root(
+    show_version: bool = typer.Option(
+        False, "--version", callback=version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     """Deploy, run, measure and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,10 +21,18 @@ def deploy(
     host: HostOpt = None,
     overrides: SetOpt = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and touch nothing.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Plan without the host, from assumptions or --facts.")] = False,
-    facts: Annotated[Optional[str], typer.Option("--facts", help="With --offline: a file with a host's facts.")] = None,
-    attach: Annotated[bool, typer.Option("--attach", help="Watch the transaction that runs on the host, or its last one.")] = False,
-    take_over: Annotated[bool, typer.Option("--take-over", help="Replace a unit of that name that is not ddtool's.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Plan without the host, from assumptions or --facts.")
+    ] = False,
+    facts: Annotated[
+        str | None, typer.Option("--facts", help="With --offline: a file with a host's facts.")
+    ] = None,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Watch the transaction that runs on the host, or its last one.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Replace a unit of that name that is not ddtool's.")
+    ] = False,
     yes: YesOpt = False,
     json: JsonOpt = False,
 ) -> None:

@@ -13,7 +13,9 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(profile: ProfileArg = None, host: HostOpt = None, overrides: SetOpt = None, json: JsonOpt = False) -> None:
+def doctor(
+    profile: ProfileArg = None, host: HostOpt = None, overrides: SetOpt = None, json: JsonOpt = False
+) -> None:
     """Can this host run this profile? Looks at everything a deploy needs and touches nothing. Exit 4 when it can't."""
     from rich.text import Text
 
@@ -29,7 +31,11 @@ def doctor(profile: ProfileArg = None, host: HostOpt = None, overrides: SetOpt =
             output.emit("doctor", {**shown, "round_trips": deployment.round_trips})
         else:
             rows = [
-                (Text(*MARKS[check.state]), check.name, check.detail + (f"\n→ {check.hint}" if check.hint else ""))
+                (
+                    Text(*MARKS[check.state]),
+                    check.name,
+                    check.detail + (f"\n→ {check.hint}" if check.hint else ""),
+                )
                 for check in checks
             ]
             output.stdout().print(output.table(f"{chosen.name} on {name}", ("", "what", "found"), rows))

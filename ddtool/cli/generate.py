@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
 
 def generate(
     prompt: Annotated[str, typer.Argument(help="The text to continue.")],
-    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Tokens to generate, at most.")] = 64,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", "-n", min=1, help="Tokens to generate, at most.")
+    ] = 64,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.0,
     profile: ProfileOpt = None,
     host: HostOpt = None,
@@ -43,4 +45,7 @@ def generate(
         output.stdout().print(output.safe(answer["text"]), soft_wrap=True)
         tokens = answer["meta_info"]["completion_tokens"]
         length = f", accept length {answer['accept_length']:.2f}" if answer["accept_length"] else ""
-        output.words(f"{tokens} tokens in {answer['seconds']:.2f} s, {tokens / answer['seconds']:.1f} tok/s{length}", "dim")
+        output.words(
+            f"{tokens} tokens in {answer['seconds']:.2f} s, {tokens / answer['seconds']:.1f} tok/s{length}",
+            "dim",
+        )

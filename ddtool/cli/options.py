@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from ddtool.profile import Profile
 
-ProfileArg = Annotated[Optional[str], typer.Argument(help="Profile name or path; default: the current one.", show_default=False)]
+ProfileArg = Annotated[
+    str | None, typer.Argument(help="Profile name or path; default: the current one.", show_default=False)
+]
 ProfileOpt = Annotated[
-    Optional[str], typer.Option("--profile", "-p", help="Profile name or path; default: the current one.", show_default=False)
+    str | None,
+    typer.Option(
+        "--profile", "-p", help="Profile name or path; default: the current one.", show_default=False
+    ),
 ]
 HostOpt = Annotated[
-    Optional[str], typer.Option("--host", help="Host for ssh; default: DDTOOL_HOST or the profile's binding.", show_default=False)
+    str | None,
+    typer.Option(
+        "--host", help="Host for ssh; default: DDTOOL_HOST or the profile's binding.", show_default=False
+    ),
 ]
 SetOpt = Annotated[
-    Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the profile, as in speculative.budget=16.")
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a value of the profile, as in speculative.budget=16."
+    ),
 ]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 YesOpt = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

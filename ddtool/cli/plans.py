@@ -20,7 +20,10 @@ def show(plan: Plan, host: str, json: bool, round_trips: int = 0) -> None:
     console = output.stdout()
     console.print(f"{plan.kind} {plan.unit} on {host}", style="bold")
     for change in plan.changes:
-        console.print(f"  {MARKS[change.kind]} {output.safe(change.what)}  {output.safe(change.detail)}", style=COLOURS[change.kind])
+        console.print(
+            f"  {MARKS[change.kind]} {output.safe(change.what)}  {output.safe(change.detail)}",
+            style=COLOURS[change.kind],
+        )
         for line in change.diff.splitlines():
             console.print(f"      {output.safe(line)}", style=diff_colour(line), soft_wrap=True)
     console.print(f"  outage: {describe_outage(plan.outage)}")

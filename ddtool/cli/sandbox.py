@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddtool.cli.options import JsonOpt
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddtool.sandbox import Sandbox
 
 app = typer.Typer(
@@ -18,25 +20,25 @@ app = typer.Typer(
 
 DEFAULT_NAME = "demo"
 Name = Annotated[str, typer.Argument(help="The sandbox's name: up to 31 of a-z, 0-9 and -.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def up(
     name: Name = DEFAULT_NAME,
     bare: Annotated[bool, typer.Option("--bare", help="Without the engine: systemd, sshd, Python.")] = False,
-    as_json: Json = False,
+    json: JsonOpt = False,
 ) -> None:
     """Boot a sandbox, or find it booted. It stays up until `down`, or until this machine reboots."""
     from ddtool import sandbox
+    from ddtool.cli import output
 
     layers = [] if bare else _engine_layers()
-    host = sandbox.up(name, layers=layers, progress=_progress)
-    if as_json:
-        typer.echo(json.dumps(_describe(host)))
+    host = sandbox.up(name, layers=layers, progress=output.words)
+    if json:
+        output.emit("sandbox-up", {"sandbox": _describe(host)})
         return
-    typer.echo(f"sandbox {name} is up: ddtool status --host sandbox:{name}")
-    typer.echo(f"a shell in it: ddtool sandbox shell {name}, or ssh -F {host.ssh_config} {name}")
+    output.words(f"sandbox {name} is up: ddtool status --host sandbox:{name}")
+    output.words(f"a shell in it: ddtool sandbox shell {name}, or ssh -F {host.ssh_config} {name}")
 
 
 @app.command()
@@ -45,10 +47,11 @@ def down(
         str | None, typer.Argument(help=f"The sandbox's name.  [default: {DEFAULT_NAME}]")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every sandbox of this machine.")] = False,
-    as_json: Json = False,
+    json: JsonOpt = False,
 ) -> None:
     """Kill a sandbox and remove every trace of it, its disk included."""
     from ddtool import sandbox
+    from ddtool.cli import output
     from ddtool.errors import UsageError
 
     if name and everything:
@@ -56,21 +59,29 @@ def down(
     names = [host.name for host in sandbox.running()] if everything else [name or DEFAULT_NAME]
     for each in names:
         sandbox.down(each)
-    typer.echo(json.dumps({"down": names}) if as_json else f"down: {', '.join(names) or 'nothing was up'}")
+    if json:
+        output.emit("sandbox-down", {"down": names})
+    else:
+        output.words(f"down: {', '.join(names) or 'nothing was up'}")
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
+def list_(json: JsonOpt = False) -> None:
     """The sandboxes that are up."""
     from ddtool import sandbox
+    from ddtool.cli import output
 
     hosts = sandbox.running()
-    if as_json:
-        typer.echo(json.dumps([_describe(host) for host in hosts]))
-        return
-    for host in hosts:
-        power = f"pid {host.pid}" if host.pid else "powered off"
-        typer.echo(f"{host.name:<20} {host.address}:{host.port:<6} {power:<12} --host sandbox:{host.name}")
+    if json:
+        output.emit("sandbox-list", {"sandboxes": [_describe(host) for host in hosts]})
+    elif hosts:
+        rows = [
+            (f"sandbox:{host.name}", f"{host.address}:{host.port}", host.pid or "powered off")
+            for host in hosts
+        ]
+        output.stdout().print(output.table(None, ("--host", "ssh", "PID 1"), rows))
+    else:
+        output.words("no sandbox is up: ddtool sandbox up")
 
 
 @app.command()
@@ -83,13 +94,10 @@ def shell(name: Name = DEFAULT_NAME) -> None:
 
 
 def _engine_layers() -> list[Path]:
+    from ddtool.cli import output
     from ddtool.sandbox import image
 
-    return image.engine_layers(progress=_progress)
-
-
-def _progress(message: str) -> None:
-    typer.echo(message, err=True)
+    return image.engine_layers(progress=output.words)
 
 
 def _describe(host: Sandbox) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,28 +42,38 @@ def change(
             output.confirm(f"{command} {plan.unit} on {name}?", yes)
             result = deployment.apply(plan, progress.show)
         if json:
-            output.emit(command, {**result, "changed": not plan.nothing_to_do, "round_trips": deployment.round_trips})
+            output.emit(
+                command, {**result, "changed": not plan.nothing_to_do, "round_trips": deployment.round_trips}
+            )
         else:
             output.words(f"{command}: done", "green")
 
 
-def start(profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False) -> None:
+def start(
+    profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False
+) -> None:
     """Start the current release and wait until it generates."""
     change("start", profile, host, lambda deployment: deployment.plan_start(), yes, json)
 
 
-def stop(profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False) -> None:
+def stop(
+    profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False
+) -> None:
     """Stop the service. It starts again at the next boot, or with `ddtool start`."""
     change("stop", profile, host, lambda deployment: deployment.plan_stop(), yes, json)
 
 
-def restart(profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False) -> None:
+def restart(
+    profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False
+) -> None:
     """Stop and start the current release and wait until it generates."""
     change("restart", profile, host, lambda deployment: deployment.plan_restart(), yes, json)
 
 
 def rollback(
-    to: Annotated[Optional[str], typer.Argument(help="Release id; default: the previous one.", show_default=False)] = None,
+    to: Annotated[
+        str | None, typer.Argument(help="Release id; default: the previous one.", show_default=False)
+    ] = None,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     yes: YesOpt = False,
@@ -73,7 +83,9 @@ def rollback(
     change("rollback", profile, host, lambda deployment: deployment.plan_rollback(to), yes, json)
 
 
-def remove(profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False) -> None:
+def remove(
+    profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False
+) -> None:
     """Take the service and everything of ddtool off the host; patched files go back to their baselines first."""
     change("remove", profile, host, lambda deployment: deployment.plan_remove(), yes, json)
 
@@ -87,14 +99,28 @@ def releases(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = F
     with Deployment(chosen, name) as deployment:
         listed = deployment.agent.call("releases", unit_name=deployment.unit)
         if json:
-            shown = [{key: item.get(key) for key in ("id", "role", "digest", "created_unix", "profile", "algorithm")} for item in listed]
+            shown = [
+                {
+                    key: item.get(key)
+                    for key in ("id", "role", "digest", "created_unix", "profile", "algorithm")
+                }
+                for item in listed
+            ]
             output.emit("releases", {"host": name, "releases": shown, "round_trips": deployment.round_trips})
             return
         rows = [
-            (item["id"], item["role"] or "", output.when(item["created_unix"]), item["algorithm"], item["wheel"] or "")
+            (
+                item["id"],
+                item["role"] or "",
+                output.when(item["created_unix"]),
+                item["algorithm"],
+                item["wheel"] or "",
+            )
             for item in listed
         ]
-        output.stdout().print(output.table(f"{deployment.unit} on {name}", ("release", "", "made", "algorithm", "sglang"), rows))
+        output.stdout().print(
+            output.table(f"{deployment.unit} on {name}", ("release", "", "made", "algorithm", "sglang"), rows)
+        )
 
 
 def status(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:
@@ -106,7 +132,15 @@ def status(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = Fal
     with Deployment(chosen, name) as deployment:
         found = deployment.status()
         if json:
-            output.emit("status", {**found, "host": name, "healthy": statuses.as_wanted(found), "round_trips": deployment.round_trips})
+            output.emit(
+                "status",
+                {
+                    **found,
+                    "host": name,
+                    "healthy": statuses.as_wanted(found),
+                    "round_trips": deployment.round_trips,
+                },
+            )
         else:
             statuses.show(deployment.unit, name, found)
         if not statuses.as_wanted(found):

@@ -22,7 +22,9 @@ def as_wanted(found: Found) -> bool:
 def show(name: str, host: str, found: Found) -> None:
     console = output.stdout()
     good = as_wanted(found)
-    console.print(output.safe(f"{name} on {host}: {headline(found)}"), style="bold green" if good else "bold red")
+    console.print(
+        output.safe(f"{name} on {host}: {headline(found)}"), style="bold green" if good else "bold red"
+    )
     console.print(output.table(None, ("", ""), rows(found)))
     if found["unit"].get("processes"):
         columns = ("pid", "process")
@@ -45,9 +47,21 @@ def rows(found: Found) -> list[tuple[str, str]]:
     unit, release = found["unit"], found["release"]
     lines = []
     if release:
-        lines.append(("release", f"{release['id']} of profile {release['profile']}, made {output.when(release['created_unix'])}"))
-        lines.append(("engine", f"{release['provider']} answers {release['algorithm']}; sglang {release['wheel']}"))
-    lines.append(("unit", f"{unit.get('active')} since {unit.get('since') or '-'}, {unit.get('restarts', 0)} restarts, {unit.get('enabled')}"))
+        lines.append(
+            (
+                "release",
+                f"{release['id']} of profile {release['profile']}, made {output.when(release['created_unix'])}",
+            )
+        )
+        lines.append(
+            ("engine", f"{release['provider']} answers {release['algorithm']}; sglang {release['wheel']}")
+        )
+    lines.append(
+        (
+            "unit",
+            f"{unit.get('active')} since {unit.get('since') or '-'}, {unit.get('restarts', 0)} restarts, {unit.get('enabled')}",
+        )
+    )
     lines.append(("diagnostics", diagnostics(found["diagnostics"])))
     if found["standins"]:
         lines.append(("CPU stand-ins", ", ".join(item["name"] for item in found["standins"])))
@@ -55,10 +69,15 @@ def rows(found: Found) -> list[tuple[str, str]]:
     if owner:
         lines.append(("lock", f"{owner['kind']} {owner['unit']} by {owner['who']}"))
     for dead in found["transactions"]["dead"]:
-        lines.append(("killed", f"{dead['kind']} of {dead['unit']} by {dead['who']}: the next changing command settles it"))
+        lines.append(
+            (
+                "killed",
+                f"{dead['kind']} of {dead['unit']} by {dead['who']}: the next changing command settles it",
+            )
+        )
     if found["evidence"]:
         last = found["evidence"][0]
-        lines.append(("evidence", f"{len(found['evidence'])} kept; last {output.when(last['unix'])}: {last['result']}, exit status {last['exit_status']}"))
+        lines.append(("evidence", f"{len(found['evidence'])} kept; last {output.when(last['unix'])}: {last['result']}"))
     return lines
 
 

@@ -35,7 +35,9 @@ class Deployment:
     def __enter__(self) -> Deployment:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.agent.close()
         self.agent.host.close()
 
@@ -86,7 +88,13 @@ class Deployment:
         wheel = self.facts["venv"]["sglang"]["identity"]
         release = build_release(self.profile, values, salt, wheel)
         return plan_deploy(
-            self.profile, release, self.facts, state=self.state, salt=salt, now_unix=time.time(), take_over=take_over
+            self.profile,
+            release,
+            self.facts,
+            state=self.state,
+            salt=salt,
+            now_unix=time.time(),
+            take_over=take_over,
         )
 
     def plan_start(self) -> Plan:

@@ -19,17 +19,32 @@ GIB = 2**30
 
 
 def plan_offline(profile: Profile, facts_file: str | None) -> Plan:
-    """Secrets are not read. With facts from a file, what would stop the deploy on that host is a warning of the plan."""
+    """Secrets are not read. With facts from a file, what would stop the deploy there is a warning of the plan."""
     validate(profile)
     facts = read_facts(facts_file) if facts_file else assumed_facts(profile)
     wheel = facts["venv"]["sglang"]["identity"] if facts["venv"].get("sglang") else None
     references = {name: f"${{env:{name}}}" for text in profile.secret_texts for name in text.names}
     release = build_release(profile, references, "", wheel)
     plan = plan_deploy(profile, release, facts, state=STATE, salt="", now_unix=time.time())
-    warnings = [f"{check.name}: {check.detail}" for check in failures(check_all(profile, facts, facts["host"]["unix"]))]
-    source = f"facts from {facts_file}" if facts_file else "assumed: an empty host with the profile's release installed"
+    warnings = [
+        f"{check.name}: {check.detail}"
+        for check in failures(check_all(profile, facts, facts["host"]["unix"]))
+    ]
+    source = (
+        f"facts from {facts_file}"
+        if facts_file
+        else "assumed: an empty host with the profile's release installed"
+    )
     changes = [Change("keep", "facts", source), *plan.changes]
-    return Plan(plan.kind, plan.unit, plan.release, changes, plan.steps, first_start(profile, plan.outage), [*plan.warnings, *warnings])
+    return Plan(
+        plan.kind,
+        plan.unit,
+        plan.release,
+        changes,
+        plan.steps,
+        first_start(profile, plan.outage),
+        [*plan.warnings, *warnings],
+    )
 
 
 def read_facts(path: str) -> dict[str, Any]:
@@ -47,7 +62,9 @@ def first_start(profile: Profile, outage: Outage) -> Outage:
     shape = profile.model.shape
     if outage.seconds or shape is None or shape.weights_gib is None:
         return outage
-    return Outage(0, f"nothing runs yet; loading {shape.weights_gib:.0f} GiB takes its time before the first answer")
+    return Outage(
+        0, f"nothing runs yet; loading {shape.weights_gib:.0f} GiB takes its time before the first answer"
+    )
 
 
 def assumed_facts(profile: Profile) -> dict[str, Any]:
@@ -57,20 +74,52 @@ def assumed_facts(profile: Profile) -> dict[str, Any]:
     return {
         "schema": "ddtool.facts/1",
         "host": {
-            "hostname": "assumed", "os": "assumed", "kernel": "assumed", "memory_mib": 0, "systemd": True,
-            "state_free_mib": 1 << 20, "shm_free_mib": 1 << 20, "shm_total_mib": 1 << 20, "persistent_journal": True, "unix": time.time(),
+            "hostname": "assumed",
+            "os": "assumed",
+            "kernel": "assumed",
+            "memory_mib": 0,
+            "systemd": True,
+            "state_free_mib": 1 << 20,
+            "shm_free_mib": 1 << 20,
+            "shm_total_mib": 1 << 20,
+            "persistent_journal": True,
+            "unix": time.time(),
         },
         "gpus": [
-            {"index": index, "name": card.name if card else "assumed", "driver": "assumed", "memory_used_mib": 0, "memory_total_mib": 0}
+            {
+                "index": index,
+                "name": card.name if card else "assumed",
+                "driver": "assumed",
+                "memory_used_mib": 0,
+                "memory_total_mib": 0,
+            }
             for index in range(profile.parallel.tp)
         ],
         "venv": {
-            "path": profile.engine.venv, "exists": True, "python": "assumed", "dists": {"sglang": profile.engine.release},
-            "sglang": {"identity": profile.engine.release, "files": 0, "modified": [], "missing": [], "unmanaged": None},
-            "algorithms": None, "standins": [],
+            "path": profile.engine.venv,
+            "exists": True,
+            "python": "assumed",
+            "dists": {"sglang": profile.engine.release},
+            "sglang": {
+                "identity": profile.engine.release,
+                "files": 0,
+                "modified": [],
+                "missing": [],
+                "unmanaged": None,
+            },
+            "algorithms": None,
+            "standins": [],
         },
-        "model": {"path": profile.model.path, "exists": True, "config": None, "missing": [], "bytes": weights},
-        "drafter": {"path": profile.drafter.path, "exists": True, "config": None, "missing": [], "bytes": 0} if profile.drafter else None,
+        "model": {
+            "path": profile.model.path,
+            "exists": True,
+            "config": None,
+            "missing": [],
+            "bytes": weights,
+        },
+        "drafter": {"path": profile.drafter.path, "exists": True, "config": None, "missing": [], "bytes": 0}
+        if profile.drafter
+        else None,
         "port": {"port": profile.service.port, "free": True},
         "service": {"unit": {"exists": False}, "files": {}, "deployed": None, "starts": []},
         "releases": [],

@@ -42,14 +42,20 @@ def plan_start(name: str, facts: Mapping[str, Any]) -> Plan:
         changes = [Change("keep", name, "already running")]
         return Plan("start", name, release["id"], changes, [], Outage(0, "nothing restarts"))
     changes = [Change("run", f"start {name}", f"release {release['id']}")]
-    return Plan("start", name, release["id"], changes, gate_steps(release), Outage(0, "the service does not run now"))
+    return Plan(
+        "start", name, release["id"], changes, gate_steps(release), Outage(0, "the service does not run now")
+    )
 
 
 def plan_stop(name: str, facts: Mapping[str, Any]) -> Plan:
     release = deployed(name, facts)
     steps = [{"step": "stop", "stop_s": release["stop_s"], "restore": False}]
-    changes = [Change("run", f"stop {name}", f"{len(facts['service']['unit'].get('processes', []))} processes")]
-    return Plan("stop", name, release["id"], changes, steps, Outage(float("inf"), "until it is started again"))
+    changes = [
+        Change("run", f"stop {name}", f"{len(facts['service']['unit'].get('processes', []))} processes")
+    ]
+    return Plan(
+        "stop", name, release["id"], changes, steps, Outage(float("inf"), "until it is started again")
+    )
 
 
 def plan_restart(name: str, facts: Mapping[str, Any]) -> Plan:
@@ -76,7 +82,8 @@ def plan_rollback(name: str, facts: Mapping[str, Any], *, to: str | None, state:
     if target is None or target["id"] == current["id"]:
         kept = ", ".join(item["id"] for item in facts["releases"])
         raise UsageError(
-            f"there is no release to roll back to: {wanted or 'no previous one'}", hint=f"kept on the host: {kept}"
+            f"there is no release to roll back to: {wanted or 'no previous one'}",
+            hint=f"kept on the host: {kept}",
         )
     steps = switch_steps(
         name,

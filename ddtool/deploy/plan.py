@@ -17,7 +17,10 @@ from ddtool.profile.launch import RELEASE
 
 UNITS = "/etc/systemd/system"
 HEADER = "# managed by ddtool"
-GATE_DROP_IN = "[Service]\n# While the new release has not passed its gate, a crash is a result, not a reason to restart.\nRestart=no\n"
+GATE_DROP_IN = """[Service]
+# While the new release has not passed its gate, a crash is a result, not a reason to restart.
+Restart=no
+"""
 DISK_GIB_S = 1.0  # assumed until this host has shown its own start times
 
 
@@ -72,7 +75,9 @@ def plan_deploy(
     current = current_release(facts)
     check_owner(name, service, current, state, take_over=take_over)
     same = current is not None and current["digest"] == release.digest
-    wanted = same and unit_on_disk(name, service) == rendered(release, folder(state, name, current["id"]) if current else "")
+    wanted = same and unit_on_disk(name, service) == rendered(
+        release, folder(state, name, current["id"]) if current else ""
+    )
     running = service["unit"].get("active") == "active" and not gate_drop_in_present(name, service)
     if wanted and running and current is not None:
         changes = [Change("keep", f"release {current['id']}", "running, nothing differs")]
@@ -83,7 +88,14 @@ def plan_deploy(
     first = current is None
     steps: list[dict[str, Any]] = [] if same else [release_step(release, ident, target, salt, now_unix)]
     steps += switch_steps(
-        name, ident, unit_text, release.meta, service, state, profile_name=profile.name, previous=previous_id(facts, ident)
+        name,
+        ident,
+        unit_text,
+        release.meta,
+        service,
+        state,
+        profile_name=profile.name,
+        previous=previous_id(facts, ident),
     )
     return Plan(
         kind="deploy",
@@ -110,7 +122,13 @@ def switch_steps(
     """Stop, put unit and names in place, start, gate, promote: shared by deploy and rollback."""
     files = service["files"]
     unit_path = f"{UNITS}/{name}.service"
-    record = {"schema": "ddtool.service/1", "unit": name, "profile": profile_name, "current": ident, "previous": previous}
+    record = {
+        "schema": "ddtool.service/1",
+        "unit": name,
+        "profile": profile_name,
+        "current": ident,
+        "previous": previous,
+    }
     return [
         {"step": "stop", "stop_s": meta["stop_s"], "restore": True},
         {
@@ -124,12 +142,18 @@ def switch_steps(
         },
         {"step": "start", "gate": meta["gate"], "stop_s": meta["stop_s"]},
         {"step": "gate", "release": ident, "gate": meta["gate"]},
-        {"step": "files", "title": "allow restarts after a crash", "files": [file_entry(gate_drop_in(name), None)]},
+        {
+            "step": "files",
+            "title": "allow restarts after a crash",
+            "files": [file_entry(gate_drop_in(name), None)],
+        },
         {"step": "enable", "on": True},
     ]
 
 
-def file_entry(path: str, text: str | None, *, mode: int = 0o644, expect: str | None = None) -> dict[str, Any]:
+def file_entry(
+    path: str, text: str | None, *, mode: int = 0o644, expect: str | None = None
+) -> dict[str, Any]:
     content = None if text is None else base64.b64encode(text.encode()).decode()
     return {"path": path, "content": content, "mode": mode, "expect": expect}
 
@@ -204,7 +228,9 @@ def check_owner(
 
 
 def exec_lines(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines() if line.startswith("Exec")) or "  (no Exec line)"
+    return (
+        "\n".join(f"  {line}" for line in text.splitlines() if line.startswith("Exec")) or "  (no Exec line)"
+    )
 
 
 def drop_in_warnings(name: str, service: Mapping[str, Any]) -> list[str]:
@@ -227,9 +253,17 @@ def deploy_changes(
     for title in ("config", "argv", "wheel", "probe"):
         old, new = (current or {}).get(title), release.meta[title]
         if old != new:
-            changes.append(Change("create" if current is None else "change", title, diff=unified(listed(old), listed(new), title)))
+            changes.append(
+                Change(
+                    "create" if current is None else "change",
+                    title,
+                    diff=unified(listed(old), listed(new), title),
+                )
+            )
     verb = "start" if first or not facts["service"]["unit"].get("processes") else "restart"
-    changes.append(Change("run", f"{verb} {profile.service.unit}", "gate: real completions before it counts as deployed"))
+    changes.append(
+        Change("run", f"{verb} {profile.service.unit}", "gate: real completions before it counts as deployed")
+    )
     return changes
 
 
@@ -244,7 +278,10 @@ def listed(value: Any) -> str:
 
 def unified(before: str, after: str, name: str) -> str:
     lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{name} (now)", f"{name} (planned)"
+        before.splitlines(keepends=True),
+        after.splitlines(keepends=True),
+        f"{name} (now)",
+        f"{name} (planned)",
     )
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
@@ -257,4 +294,7 @@ def outage(profile: Profile, facts: Mapping[str, Any]) -> Outage:
     if starts:
         return Outage(max(starts), f"the slowest of its last {len(starts)} starts here")
     gib = facts["model"]["bytes"] / 2**30
-    return Outage(gib / DISK_GIB_S + 60, f"an estimate: {gib:.1f} GiB of weights at {DISK_GIB_S} GiB/s, and a minute to warm up")
+    return Outage(
+        gib / DISK_GIB_S + 60,
+        f"an estimate: {gib:.1f} GiB of weights at {DISK_GIB_S} GiB/s, and a minute to warm up",
+    )

@@ -45,19 +45,28 @@ def host(facts: Mapping[str, Any], now_unix: float) -> Iterator[Check]:
     words = f"{about['hostname']}: {about['os']}, kernel {about['kernel']}, {about['memory_mib'] >> 10} GiB"
     yield Check("host", "ok", words)
     if not about["systemd"]:
-        yield Check("systemd", "fail", "this host does not run systemd", "deploy to a host that boots systemd")
+        yield Check(
+            "systemd", "fail", "this host does not run systemd", "deploy to a host that boots systemd"
+        )
     if about["state_free_mib"] < FREE_MIB:
         hint = f"free at least {FREE_MIB} MiB: releases, evidence and undo copies are kept there"
         yield Check("disk", "fail", f"{about['state_free_mib']} MiB free for ddtool's state", hint)
     if about["shm_free_mib"] < SHM_WANTED_MIB:
         hint = "clear /dev/shm of segments that dead runs left, or mount it larger"
-        yield Check("/dev/shm", "warn", f"{about['shm_free_mib']} MiB free of {about['shm_total_mib']}", hint)
+        yield Check("shm", "warn", f"{about['shm_free_mib']} MiB free of {about['shm_total_mib']}", hint)
     if not about["persistent_journal"]:
         hint = "mkdir /var/log/journal and restart systemd-journald"
-        yield Check("journal", "warn", "kept in memory only: crashes before a reboot cannot be explained", hint)
+        yield Check(
+            "journal", "warn", "kept in memory only: crashes before a reboot cannot be explained", hint
+        )
     skew = about["unix"] - now_unix
     if abs(skew) > SKEW_S:
-        yield Check("clock", "warn", f"the host's clock is {skew:+.0f} s off this machine's", "check its time synchronisation")
+        yield Check(
+            "clock",
+            "warn",
+            f"the host's clock is {skew:+.0f} s off this machine's",
+            "check its time synchronisation",
+        )
 
 
 def gpus(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
@@ -66,18 +75,30 @@ def gpus(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("gpu", "ok", "the profile runs on the CPU")
         return
     if not cards:
-        yield Check("gpu", "fail", "nvidia-smi is missing or shows no GPU", "install the driver, or see what `nvidia-smi` says")
+        yield Check(
+            "gpu",
+            "fail",
+            "nvidia-smi is missing or shows no GPU",
+            "install the driver, or see what `nvidia-smi` says",
+        )
         return
     names = ", ".join(sorted({card["name"] for card in cards}))
     yield Check("gpu", "ok", f"{len(cards)} × {names}, driver {cards[0]['driver']}")
     if len(cards) < profile.parallel.tp:
-        yield Check("gpu", "fail", f"tp {profile.parallel.tp} needs as many GPUs; there are {len(cards)}", "--set parallel.tp=N")
+        yield Check(
+            "gpu",
+            "fail",
+            f"tp {profile.parallel.tp} needs as many GPUs; there are {len(cards)}",
+            "--set parallel.tp=N",
+        )
 
 
 def venv(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
     about = facts["venv"]
     if not about["exists"]:
-        yield Check("venv", "fail", f"no Python environment at {about['path']}", "--set engine.venv=/path/on/the/host")
+        yield Check(
+            "venv", "fail", f"no Python environment at {about['path']}", "--set engine.venv=/path/on/the/host"
+        )
         return
     version = about["dists"].get("sglang")
     if version is None:
@@ -87,14 +108,26 @@ def venv(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
     yield Check("venv", "ok", f"Python {about['python']}, sglang {version}, torch {torch}")
     if version != profile.engine.release:
         hint = f"--set engine.release={version}, after reading that release's notes"
-        yield Check("sglang", "fail", f"the profile is for {profile.engine.release}; the host has {version}", hint)
+        yield Check(
+            "sglang", "fail", f"the profile is for {profile.engine.release}; the host has {version}", hint
+        )
     wheel = about["sglang"]
     if wheel["unmanaged"]:
-        yield Check("wheel", "warn", f"not verifiable: {wheel['unmanaged']}", "`ddtool baseline adopt NAME` records what is there as clean")
+        yield Check(
+            "wheel",
+            "warn",
+            f"not verifiable: {wheel['unmanaged']}",
+            "`ddtool baseline adopt NAME` records what is there as clean",
+        )
     elif wheel["modified"] or wheel["missing"]:
         count = len(wheel["modified"]) + len(wheel["missing"])
         some = ", ".join([*wheel["modified"], *wheel["missing"]][:3])
-        yield Check("wheel", "warn", f"{count} files differ from the wheel: {some}{' …' if count > 3 else ''}", "`ddtool baseline show`")
+        yield Check(
+            "wheel",
+            "warn",
+            f"{count} files differ from the wheel: {some}{' …' if count > 3 else ''}",
+            "`ddtool baseline show`",
+        )
     else:
         yield Check("wheel", "ok", f"{wheel['files']} files as in the wheel, by sha256")
     for item in about["standins"]:
@@ -108,10 +141,20 @@ def provider(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
         return
     if kind == "builtin" and algorithm not in known:
         hint = "engine.provider: plugin ships ddtool's engine" if algorithm == "DDTREE" else None
-        yield Check("provider", "fail", f"builtin, but the installed SGLang has no {algorithm} (it has {', '.join(known)})", hint)
+        yield Check(
+            "provider",
+            "fail",
+            f"builtin, but the installed SGLang has no {algorithm} (it has {', '.join(known)})",
+            hint,
+        )
     elif kind == "plugin" and algorithm in known:
         detail = f"plugin, but the installed SGLang has {algorithm} built in, and its own would silently win"
-        yield Check("provider", "fail", detail, "--set engine.provider=builtin, or point engine.venv at a stock SGLang")
+        yield Check(
+            "provider",
+            "fail",
+            detail,
+            "--set engine.provider=builtin, or point engine.venv at a stock SGLang",
+        )
     else:
         yield Check("provider", "ok", f"{kind} answers {algorithm}")
 
@@ -129,10 +172,17 @@ def pair(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
 
 def checkpoint(name: str, about: Mapping[str, Any], key: str) -> Iterator[Check]:
     if not about["exists"]:
-        yield Check(name, "fail", f"there is no {about['path']} on the host", f"--set {key}=/path/on/the/host")
+        yield Check(
+            name, "fail", f"there is no {about['path']} on the host", f"--set {key}=/path/on/the/host"
+        )
     elif about["missing"]:
         missing = ", ".join(about["missing"][:3])
-        yield Check(name, "fail", f"{about['path']} lacks {missing}", "copy the missing files; ddtool never uploads weights")
+        yield Check(
+            name,
+            "fail",
+            f"{about['path']} lacks {missing}",
+            "copy the missing files; ddtool never uploads weights",
+        )
     else:
         yield Check(name, "ok", f"{about['path']}, {about['bytes'] / 2**30:.2f} GiB")
 
@@ -170,7 +220,9 @@ def port(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("port", "ok", f"{about['port']} is {'free' if about['free'] else 'ours'}")
         return
     who = f"pid {about['pid']} ({about['title']})" if about["pid"] else "another process"
-    yield Check("port", "fail", f"{about['port']} is taken by {who}", "stop it, or --set service.port=ANOTHER")
+    yield Check(
+        "port", "fail", f"{about['port']} is taken by {who}", "stop it, or --set service.port=ANOTHER"
+    )
 
 
 def transactions(facts: Mapping[str, Any]) -> Iterator[Check]:

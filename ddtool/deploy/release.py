@@ -37,7 +37,12 @@ def build_release(profile: Profile, secrets: Mapping[str, str], salt: str, wheel
     """Pure. `wheel` identifies the installed SGLang (version and RECORD's hash), None when it is not known."""
     unit = unit_text(profile)
     probe = probe_files()
-    shown = {"argv": argv(profile), "config": public_config(profile), "wheel": wheel, "probe": tree_digest(probe)}
+    shown = {
+        "argv": argv(profile),
+        "config": public_config(profile),
+        "wheel": wheel,
+        "probe": tree_digest(probe),
+    }
     identity = {
         **shown,
         "unit": unit,
@@ -68,7 +73,7 @@ def gate_spec(profile: Profile) -> dict[str, Any]:
     """What the gate on the host asks of the service (ddtool.agent.gate)."""
     key = profile.service.api_key
     return {
-        "address": "127.0.0.1" if profile.service.bind in ("0.0.0.0", "localhost") else profile.service.bind,
+        "address": reachable_at(profile.service.bind),
         "port": profile.service.port,
         "api_key": None if key is None else str(key),  # the reference; the host has the value
         "start_s": profile.service.deadlines.start_s,
@@ -81,6 +86,11 @@ def gate_spec(profile: Profile) -> dict[str, Any]:
         "speculative": profile.speculative.algorithm != "NONE",
         "graphs": profile.graphs.enabled,
     }
+
+
+def reachable_at(bind: str) -> str:
+    """An address on the host itself at which a service bound to `bind` answers."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}.get(bind, bind)  # noqa: S104
 
 
 def tree_digest(files: Mapping[str, bytes]) -> str:

@@ -47,5 +47,3 @@ def operator() -> str:
     except (KeyError, OSError):
         user = f"uid{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
-
-

@@ -35,7 +35,7 @@ def mask_secrets() -> None:
         return
 
     def masked(self: object) -> str:
-        text = printed(self)
+        text = str(printed(self))
         for field in SECRET_FIELDS:
             value = getattr(self, field, None)
             if value:
@@ -43,12 +43,12 @@ def mask_secrets() -> None:
         return text
 
     masked.ddtool_masks = True  # type: ignore[attr-defined]
-    ServerArgs.__repr__ = ServerArgs.__str__ = masked  # type: ignore[method-assign, assignment]
+    ServerArgs.__repr__ = ServerArgs.__str__ = masked
 
 
 def register_stacks() -> None:
     """SIGUSR2: the stacks of all threads to stderr, which is the journal, even while the GIL is held."""
-    faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=True)
+    faulthandler.register(signal.SIGUSR2, file=sys.__stderr__ or 2, all_threads=True)
 
 
 def leave_proof() -> None:

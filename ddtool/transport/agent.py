@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from ddtool.errors import ConnectionLost, ConnectTimeout, DdtoolError, PreflightError, RequestTimeout, from_agent
+from ddtool.errors import (
+    ConnectionLost,
+    ConnectTimeout,
+    DdtoolError,
+    PreflightError,
+    RequestTimeout,
+    from_agent,
+)
 from ddtool.transport.bootstrap import MAGIC, agent_zipapp, digest, start_command
 from ddtool.transport.host import Channel, Host
 from ddtool.transport.start import explain_start_failure
@@ -40,7 +47,9 @@ class Agent:
     def __enter__(self) -> Agent:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -60,7 +69,9 @@ class Agent:
             try:
                 reply = self._reply(ident, time.monotonic() + SILENCE_S, op)
             except RequestTimeout as error:
-                raise ConnectionLost(f"{self.host.name}: no sign of life for {SILENCE_S:.0f} s during {op}") from error
+                raise ConnectionLost(
+                    f"{self.host.name}: no sign of life for {SILENCE_S:.0f} s during {op}"
+                ) from error
             if reply.get("end"):
                 return
             if "result" in reply:
@@ -102,7 +113,8 @@ class Agent:
             ) from error
         if not part:
             raise ConnectionLost(
-                f"{self.host.name}: the agent ended during {op}", why=self._channel.stderr_tail().strip() or None
+                f"{self.host.name}: the agent ended during {op}",
+                why=self._channel.stderr_tail().strip() or None,
             )
         self._buffer += part
 
@@ -148,6 +160,9 @@ class Agent:
                 ) from error
             if not part:
                 raise explain_start_failure(
-                    self._channel.stderr_tail(), self._channel.exit_status(5.0), self.host.name
+                    self._channel.stderr_tail(),
+                    self._channel.exit_status(5.0),
+                    self.host.user,
+                    self.host.name,
                 )
             self._buffer += part

@@ -1,8 +1,8 @@
 """The agent's zipapp, and the one command line that starts it on a host.
 
-A loader of a few lines travels in the command itself. It says what is there, receives the zipapp if the host has no
-copy with that hash, and runs it: from the state folder when it is installed there, else from memory, so that a verb
-that only reads leaves no file behind. Everything goes base64 through `sh -c`, because the login shell may be fish or csh.
+A loader of a few lines travels in the command itself. It says what is there, receives the zipapp if the host has
+no copy with that hash, and runs it: from the state folder when it is installed there, else from memory, so that a
+verb that only reads leaves no file behind. It goes base64 through `sh -c`: the login shell may be fish or csh.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def trusted():
     try:
         stat = os.stat(path)
         with open(path, "rb") as file:
-            return stat.st_uid == os.geteuid() and not stat.st_mode & 0o022 and hashlib.sha256(file.read()).hexdigest() == sha
+            whole = hashlib.sha256(file.read()).hexdigest() == sha
+        return whole and stat.st_uid == os.geteuid() and not stat.st_mode & 0o022
     except OSError:
         return False
 have = trusted()
@@ -80,7 +81,10 @@ def start_command(sha: str, state: str, run: str, *, become: bool) -> str:
     python = f'exec {{}}python3 -I -c "$0" {shlex.quote(sha)} {shlex.quote(state)} {shlex.quote(run)}'
     missing = "command -v python3 >/dev/null || { echo 'ddtool: no python3 on this host' >&2; exit 127; }; "
     if become:
-        script = missing + f'if [ "$(id -u)" = 0 ]; then {python.format("")}; else {python.format("sudo -n -- ")}; fi'
+        script = (
+            missing
+            + f'if [ "$(id -u)" = 0 ]; then {python.format("")}; else {python.format("sudo -n -- ")}; fi'
+        )
     else:
         script = missing + python.format("")
     return f"sh -c {shlex.quote(script)} {shlex.quote(loader)}"

@@ -25,6 +25,7 @@ class Channel(Protocol):
 
 class Host(Protocol):
     name: str  # as the operator typed it
+    user: str  # the login
     become: bool  # the agent must reach root through `sudo -n` when the login is not root
     state: str  # where the agent keeps its state, /var/lib/ddtool
     run: str  # where running services leave proofs, /run/ddtool

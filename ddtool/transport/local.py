@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import select
 import subprocess
@@ -14,7 +15,11 @@ class LocalChannel:
     def __init__(self, command: str) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the channel
         self._process = subprocess.Popen(
-            ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, bufsize=0
+            ["sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            bufsize=0,
         )
         assert self._process.stdin and self._process.stdout
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
@@ -25,7 +30,9 @@ class LocalChannel:
             while view:
                 view = view[os.write(self._stdin.fileno(), view) :]
         except BrokenPipeError as error:
-            raise ConnectionLost("the agent on this machine has ended", why=self.stderr_tail() or None) from error
+            raise ConnectionLost(
+                "the agent on this machine has ended", why=self.stderr_tail() or None
+            ) from error
 
     def recv(self, size: int, timeout: float) -> bytes:
         if not select.select([self._stdout], [], [], timeout)[0]:
@@ -59,6 +66,7 @@ class LocalHost:
 
     def __init__(self, state: str, run: str) -> None:
         self.name = "local"
+        self.user = getpass.getuser()
         self.become = False
         self.state = state
         self.run = run

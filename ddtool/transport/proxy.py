@@ -48,6 +48,11 @@ _CAUSES: tuple[tuple[str, type[HostError], str], ...] = (
 )
 
 
+_HOP = re.compile(
+    r"(?:ssh://)?(?:(?P<user>.+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:@/]+))(?::(?P<port>\d+))?/?"
+)
+
+
 def proxy_argv(config: SshConfig, environ: Mapping[str, str]) -> list[str] | None:
     """The command that carries the connection, or None for a direct one."""
     if config.proxy_jump:
@@ -59,12 +64,20 @@ def proxy_argv(config: SshConfig, environ: Mapping[str, str]) -> list[str] | Non
             *("-o", f"ServerAliveInterval={alive_interval_s(config)}"),
             *("-W", f"[{config.hostname}]:{config.port}"),
             *(["-J", ",".join(before)] if before else []),
-            "--",
-            last if last.startswith("ssh://") else f"ssh://{last}",
+            *_destination(last),
         ]
     if config.proxy_command:
         return [environ.get("SHELL") or "/bin/sh", "-c", f"exec {config.proxy_command}"]
     return None
+
+
+def _destination(hop: str) -> list[str]:
+    """`[ssh://][user@]host[:port]` as arguments: ssh takes a port only in a URI, and no IPv6 address there (9.2)."""
+    match = _HOP.fullmatch(hop)
+    if not match:
+        return ["--", hop]
+    user, host, port = match["user"], match["v6"] or match["host"], match["port"]
+    return [*(["-l", user] if user else []), *(["-p", port] if port else []), "--", host]
 
 
 class Proxy:
