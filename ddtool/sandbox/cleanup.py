@@ -6,6 +6,7 @@ for its end and cleans up, should it be killed. When both are killed, the next `
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from contextlib import suppress
@@ -48,6 +49,7 @@ def sweep() -> None:
 
 def main() -> None:
     name, pid, started = sys.argv[1:]
+    os.chdir("/")  # it lives long, and is to keep no file system busy
     supervisor = Process(int(pid), int(started))
     supervisor.wait()
     with name_lock(name):

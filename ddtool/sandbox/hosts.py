@@ -96,21 +96,19 @@ def down(name: str) -> None:
 
 
 def running() -> list[Sandbox]:
-    """Sandboxes that are up, powered or not, by name. Empty for who may not see them."""
+    """Sandboxes that are up, powered or not, by name. Raises PreflightError when not root."""
     root = state_root()
-    if not os.access(root, os.R_OK | os.X_OK):
+    if not root.exists():
         return []
+    if not os.access(root, os.R_OK | os.X_OK):
+        why = f"{root} is root's alone"
+        raise PreflightError("sandboxes cannot be seen", why=why, hint="run ddtool with sudo")
     found = (load(entry.name) for entry in sorted(root.iterdir()) if entry.is_dir())
     return [sandbox for sandbox in found if sandbox and sandbox.supervisor.alive()]
 
 
 def find(name: str) -> Sandbox:
     """The sandbox of that name. Raises NameNotResolved when there is none, PreflightError when not root."""
-    root = state_root()
-    if root.exists() and not os.access(root, os.R_OK | os.X_OK):
-        raise PreflightError(
-            f"{root} is not readable", why="sandboxes are root's", hint="run ddtool with sudo"
-        )
     for sandbox in running():
         if sandbox.name == name:
             return sandbox

@@ -128,7 +128,7 @@ async def _supervise(options: Options, ready: int) -> None:
 def main() -> None:
     options_file, ready = sys.argv[1:]
     os.set_inheritable(int(ready), False)
-    os.chdir("/")
+    os.chdir("/")  # it lives long, and is to keep no file system busy
     options = Options(**json.loads(Path(options_file).read_text()))
     try:
         asyncio.run(_supervise(options, int(ready)))

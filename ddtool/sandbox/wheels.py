@@ -28,7 +28,8 @@ def read_pins(path: Path) -> list[str]:
 def download(pins: Sequence[str], folder: Path) -> None:
     """Put exactly the wheels of `pins` into `folder`.
 
-    Raises PreflightError when there is no pip, or no CPU build of torch where pip looks; DdtoolError when pip fails.
+    Raises PreflightError when there is no pip, or no CPU build of torch where pip looks; DdtoolError when pip
+    fails.
     """
     # torch first: it is the one that needs a setting, and half a gigabyte less is then fetched for nothing
     torch = [pin for pin in pins if pin.startswith(_TORCH + "==")]
