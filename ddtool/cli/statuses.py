@@ -7,6 +7,7 @@ from typing import Any
 from ddtool.cli import output
 
 Found = dict[str, Any]
+DRIFTED = ("foreign", "missing", "lost-by-upgrade")
 
 
 def as_wanted(found: Found) -> bool:
@@ -44,42 +45,52 @@ def headline(found: Found) -> str:
 
 
 def rows(found: Found) -> list[tuple[str, str]]:
-    unit, release = found["unit"], found["release"]
-    lines = []
+    """Name and value of each line, only those that have something to say."""
+    unit, release, transactions = found["unit"], found["release"], found["transactions"]
+    lines: list[tuple[str, str]] = []
     if release:
-        lines.append(
-            (
-                "release",
-                f"{release['id']} of profile {release['profile']}, made {output.when(release['created_unix'])}",
-            )
-        )
-        lines.append(
-            ("engine", f"{release['provider']} answers {release['algorithm']}; sglang {release['wheel']}")
-        )
-    lines.append(
-        (
-            "unit",
-            f"{unit.get('active')} since {unit.get('since') or '-'}, {unit.get('restarts', 0)} restarts, {unit.get('enabled')}",
-        )
-    )
-    lines.append(("diagnostics", diagnostics(found["diagnostics"])))
+        made = output.when(release["created_unix"])
+        lines += [
+            ("release", f"{release['id']} of profile {release['profile']}, made {made}"),
+            ("engine", f"{release['provider']} answers {release['algorithm']}; sglang {release['wheel']}"),
+        ]
+    since, restarts = unit.get("since") or "-", unit.get("restarts", 0)
+    lines.append(("unit", f"{unit.get('active')} since {since}, {restarts} restarts, {unit.get('enabled')}"))
+    lines += diagnostics(found["diagnostics"])
     if found["standins"]:
-        lines.append(("CPU stand-ins", ", ".join(item["name"] for item in found["standins"])))
-    owner = found["transactions"]["lock"]
-    if owner:
+        names = ", ".join(item["name"] for item in found["standins"])
+        lines.append(("CPU stand-ins", f"{names}: speed means nothing here"))
+    if transactions["lock"]:
+        owner = transactions["lock"]
         lines.append(("lock", f"{owner['kind']} {owner['unit']} by {owner['who']}"))
-    for dead in found["transactions"]["dead"]:
-        lines.append(
-            (
-                "killed",
-                f"{dead['kind']} of {dead['unit']} by {dead['who']}: the next changing command settles it",
-            )
-        )
+    for dead in transactions["dead"]:
+        what = f"{dead['kind']} of {dead['unit']} by {dead['who']}"
+        lines.append(("killed", f"{what}: the next changing command settles it"))
     if found["evidence"]:
         last = found["evidence"][0]
-        lines.append(("evidence", f"{len(found['evidence'])} kept; last {output.when(last['unix'])}: {last['result']}"))
+        lines.append(
+            ("evidence", f"{len(found['evidence'])} kept; last {output.when(last['unix'])}: {last['result']}")
+        )
     return lines
 
 
-def diagnostics(state: Found | None) -> str:
-    return "none" if not state else str(state)
+def diagnostics(state: Found | None) -> list[tuple[str, str]]:
+    """One line per enabled patch, and one per managed file that is not as it should be."""
+    if state is None:
+        return []
+    ranks = len(state["ranks"])
+    lines = [
+        (
+            patch["kind"],
+            f"{patch['name']}: {'on disk' if patch['on_disk'] else 'NOT on disk'}, "
+            f"loaded by {len(patch['loaded'])} of {ranks} ranks"
+            + (f", expired {patch['expires']}" if patch["expired"] else ""),
+        )
+        for patch in state["patches"]
+    ]
+    lines += [
+        ("drift", f"{item['file']}: {item['state']}") for item in state["files"] if item["state"] in DRIFTED
+    ]
+    if state["restart_needed"]:
+        lines.append(("restart", "needed: some ranks run other code than the files on disk"))
+    return lines or [("diagnostics", "none")]

@@ -14,9 +14,10 @@ from ddtool.deploy import operations, preflight
 from ddtool.deploy.plan import Plan, plan_deploy
 from ddtool.deploy.release import build_release
 from ddtool.deploy.session import open_agent
+from ddtool.deploy.toggle import compose_step, plan_toggle
 from ddtool.errors import PreflightError
 from ddtool.profile import Profile, resolve_secrets
-from ddtool.profile.validate import validate
+from ddtool.profile.validate import require_valid
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
@@ -74,7 +75,7 @@ class Deployment:
 
     def plan_deploy(self, *, take_over: bool = False) -> Plan:
         """Raises PreflightError when the host cannot run the profile, Drift when somebody's work is in the way."""
-        validate(self.profile)
+        require_valid(self.profile)
         failed = preflight.failures(self.checks())
         if failed:
             raise PreflightError(
@@ -108,6 +109,21 @@ class Deployment:
 
     def plan_rollback(self, to: str | None) -> Plan:
         return operations.plan_rollback(self.unit, self.facts, to=to, state=self.state)
+
+    def plan_remove(self) -> Plan:
+        restore = None
+        if self.facts["diagnostics"]["patches"]:
+            request = {"op": "restore", "venv": self.profile.engine.venv}
+            restore = compose_step("restore patched files", request, self.preview(request))
+        return operations.plan_remove(self.unit, self.facts, state=self.state, restore=restore)
+
+    def preview(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a diagnostics request would do on the host; writes nothing."""
+        answer: dict[str, Any] = self.agent.call("diag.preview", deadline_s=60.0, request=request)
+        return answer
+
+    def plan_toggle(self, kind: str, request: dict[str, Any], *, restart: bool) -> Plan:
+        return plan_toggle(kind, self.unit, request, self.preview(request), self.facts, restart=restart)
 
     def apply(self, plan: Plan, on_event: OnEvent, why: str | None = None) -> Event:
         """The transaction's result. Raises its error, after the host has undone it."""

@@ -12,7 +12,7 @@ from ddtool.deploy.preflight import check_all, failures
 from ddtool.deploy.release import build_release
 from ddtool.errors import UsageError
 from ddtool.profile import Profile
-from ddtool.profile.validate import validate
+from ddtool.profile.validate import require_valid
 
 STATE = "/var/lib/ddtool"
 GIB = 2**30
@@ -20,7 +20,7 @@ GIB = 2**30
 
 def plan_offline(profile: Profile, facts_file: str | None) -> Plan:
     """Secrets are not read. With facts from a file, what would stop the deploy there is a warning of the plan."""
-    validate(profile)
+    require_valid(profile)
     facts = read_facts(facts_file) if facts_file else assumed_facts(profile)
     wheel = facts["venv"]["sglang"]["identity"] if facts["venv"].get("sglang") else None
     references = {name: f"${{env:{name}}}" for text in profile.secret_texts for name in text.names}

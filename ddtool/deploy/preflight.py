@@ -139,6 +139,9 @@ def provider(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
     known = facts["venv"].get("algorithms") if facts["venv"]["exists"] else None
     if algorithm == "NONE" or known is None:
         return
+    if kind == "plugin":
+        detail = f"plugin, but this ddtool carries no engine that answers {algorithm}"
+        yield Check("provider", "fail", detail, "use an SGLang that has it: --set engine.provider=builtin")
     if kind == "builtin" and algorithm not in known:
         hint = "engine.provider: plugin ships ddtool's engine" if algorithm == "DDTREE" else None
         yield Check(
@@ -155,8 +158,8 @@ def provider(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
             detail,
             "--set engine.provider=builtin, or point engine.venv at a stock SGLang",
         )
-    else:
-        yield Check("provider", "ok", f"{kind} answers {algorithm}")
+    elif kind == "builtin":
+        yield Check("provider", "ok", f"the installed SGLang answers {algorithm}")
 
 
 def pair(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from ddtool.errors import ProfileError
+from ddtool.profile import systemd
 from ddtool.profile.schema import Profile
 from ddtool.profile.secrets import SecretText
 
@@ -118,7 +119,7 @@ def public_environment(profile: Profile, release: str = RELEASE) -> dict[str, st
     if isinstance(own, str) and own:
         folders.append(own)
     # A unit without User= gets no HOME, and CUDA, triton and torch keep their caches below it.
-    result = {"HOME": "/root"}
+    result = {"HOME": "/root", "DDTOOL_UNIT": profile.service.unit}
     result.update({name: value for name, value in profile.env.items() if isinstance(value, str)})
     result["PYTHONPATH"] = ":".join(folders)
     return result
@@ -129,6 +130,11 @@ def secret_environment(profile: Profile, secrets: Mapping[str, str]) -> dict[str
     return {
         name: value.resolve(secrets) for name, value in profile.env.items() if isinstance(value, SecretText)
     }
+
+
+def env_text(profile: Profile, secrets: Mapping[str, str]) -> str:
+    """The release's `env` file, 0600: systemd's EnvironmentFile of the secret variables."""
+    return systemd.environment_file(secret_environment(profile, secrets))
 
 
 def environment(profile: Profile, secrets: Mapping[str, str], release: str = RELEASE) -> dict[str, str]:

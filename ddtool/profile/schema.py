@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from ddtool.profile.secrets import SecretText, lookup, names_a_secret, parse_text
 from ddtool.profile.shapes import ModelShape, Section, shape_from_config
@@ -176,7 +177,7 @@ class Graphs(Section):
 class Health(Section):
     """The gate after a start: real completions, one after another and side by side."""
 
-    prompts: list[Plain] = Field(
+    prompts: list[Annotated[str, Field(min_length=1)]] = Field(
         default=["Write a Python function that merges two sorted lists."], min_length=1
     )
     max_tokens: int = Field(default=64, gt=0)
@@ -189,6 +190,11 @@ class Health(Section):
 class Objective(Section):
     tok_s: float = Field(gt=0)
     concurrency: int = Field(gt=0)
+
+
+def _wrong(message: str, *loc: str) -> PydanticCustomError:
+    """A complaint about the key at `loc`, below the value that a validator sees."""
+    return PydanticCustomError("profile", "{message}", {"message": message, "loc": loc})
 
 
 # Flags that a section decides. Given again under server_args, one of the two would win silently.
@@ -249,13 +255,13 @@ class Profile(Section):
     def _no_literal_secret(cls, values: dict[str, Any]) -> dict[str, Any]:
         for key, value in values.items():
             if names_a_secret(key) and not isinstance(value, SecretText):
-                raise ValueError(f"{key} looks like a secret: write it as ${{env:NAME}}")
+                raise _wrong("this looks like a secret: write it as ${env:NAME}", key)
         return values
 
     @model_validator(mode="after")
     def _drafter_for_speculation(self) -> Profile:
         if self.speculative.algorithm != "NONE" and self.drafter is None:
-            raise ValueError(f"speculative.algorithm {self.speculative.algorithm} needs a drafter section")
+            raise _wrong(f"{self.speculative.algorithm} needs a drafter section", "speculative", "algorithm")
         return self
 
     @model_validator(mode="after")
@@ -263,9 +269,9 @@ class Profile(Section):
         owned = OWNED_FLAGS if self.fork_flags else {**OWNED_FLAGS, **WIDTH_FLAGS}
         for flag in self.server_args:
             if flag in owned:
-                raise ValueError(f"server_args.{flag}: set {owned[flag]} instead")
+                raise _wrong(f"set {owned[flag]} instead", "server_args", flag)
             if flag in FOREIGN_FLAGS:
-                raise ValueError(f"server_args.{flag}: {FOREIGN_FLAGS[flag]}")
+                raise _wrong(FOREIGN_FLAGS[flag], "server_args", flag)
         return self
 
     @property
@@ -290,12 +296,22 @@ class Profile(Section):
         values = [self.service.api_key, *self.server_args.values(), *self.env.values()]
         return [value for value in values if isinstance(value, SecretText)]
 
-    def with_model_config(self, target: Mapping[str, Any], draft: Mapping[str, Any] | None = None) -> Profile:
-        """This profile with shapes read from the checkpoints' config.json; a known weights_gib is kept."""
-        model = self.model.model_copy(update={"shape": _shape(target, self.model.shape)})
+    def with_model_config(
+        self,
+        target: Mapping[str, Any],
+        draft: Mapping[str, Any] | None = None,
+        *,
+        target_gib: float | None = None,
+        draft_gib: float | None = None,
+    ) -> Profile:
+        """This profile with shapes from the checkpoints' config.json, and their measured sizes in GiB.
+
+        Without a measured size the profile's own is kept. KeyError names a field that a config.json lacks.
+        """
+        model = self.model.model_copy(update={"shape": _shape(target, self.model.shape, target_gib)})
         drafter = self.drafter
         if drafter is not None and draft is not None:
-            drafter = drafter.model_copy(update={"shape": _shape(draft, drafter.shape)})
+            drafter = drafter.model_copy(update={"shape": _shape(draft, drafter.shape, draft_gib)})
         return self.model_copy(update={"model": model, "drafter": drafter})
 
     def with_card(self, card: Card) -> Profile:
@@ -303,8 +319,8 @@ class Profile(Section):
         return self.model_copy(update={"parallel": self.parallel.model_copy(update={"card": card})})
 
 
-def _shape(config: Mapping[str, Any], known: ModelShape | None) -> ModelShape:
-    return shape_from_config(config, known.weights_gib if known else None)
+def _shape(config: Mapping[str, Any], known: ModelShape | None, gib: float | None) -> ModelShape:
+    return shape_from_config(config, gib or (known.weights_gib if known else None))
 
 
 def resolve_secrets(profile: Profile, environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,70 @@
+"""Plans that change files of the installed SGLang: diagnostics on and off, restore, adopt. One restart for the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ddtool.deploy.operations import gate_steps, restart_outage
+from ddtool.deploy.plan import Change, Outage, Plan, current_release
+
+Request = dict[str, Any]
+
+
+def compose_step(title: str, request: Request, preview: Mapping[str, Any]) -> dict[str, Any]:
+    """The host composes the files again and refuses if the outcome is not what the preview showed."""
+    return {"step": "compose", "title": title, "request": request, "expect": preview["digest"]}
+
+
+def plan_toggle(
+    kind: str,
+    unit: str,
+    request: Request,
+    preview: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    *,
+    restart: bool,
+) -> Plan:
+    """`preview` is the host's answer to `diag.preview`. Without `restart` running processes keep what they loaded."""
+    release = current_release(facts)
+    running = bool(facts["service"]["unit"].get("processes"))
+    restarts = restart and release is not None and running
+    steps: list[dict[str, Any]] = []
+    if not preview["nothing_to_do"]:
+        steps.append(compose_step(kind, request, preview))
+    if restarts and release is not None:
+        stop = {"step": "stop", "stop_s": release["stop_s"], "restore": True}
+        steps = [stop, *steps, *gate_steps(release)]
+    return Plan(
+        kind=kind,
+        unit=unit,
+        release=release["id"] if release else "",
+        changes=changes(unit, preview, restarts=restarts),
+        steps=steps,
+        outage=restart_outage(facts) if restarts else Outage(0, "nothing restarts"),
+        warnings=warnings(unit, preview, facts, restarts=restarts, running=running),
+    )
+
+
+def changes(unit: str, preview: Mapping[str, Any], *, restarts: bool) -> list[Change]:
+    kind: Literal["change", "keep"] = "keep" if preview["nothing_to_do"] else "change"
+    rows = [Change(kind, name, diff=diff) for name, diff in preview["diffs"].items()]
+    if not rows:
+        rows = [Change("keep", "files", "already as asked")]
+    if restarts:
+        rows.append(Change("run", f"restart {unit}", "so that every rank loads the files as they are then"))
+    return rows
+
+
+def warnings(
+    unit: str, preview: Mapping[str, Any], facts: Mapping[str, Any], *, restarts: bool, running: bool
+) -> list[str]:
+    said = list(preview["notes"])
+    others = [name for name in preview["units"] if name.removesuffix(".service") != unit]
+    if others:
+        said.append(f"these units run from the same environment and are affected too: {', '.join(others)}")
+    if running and not restarts and not preview["nothing_to_do"]:
+        cost = restart_outage(facts)
+        minutes = f"about {cost.seconds:.0f} s" if cost.seconds else cost.source
+        said.append(f"running processes keep the old code until a restart ({minutes}); --restart does one")
+    return said
