@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
 
 import paramiko
+from paramiko.packet import Packetizer
 
 from ddtool.errors import ConnectionLost, HostError
 from ddtool.transport import hostkey, knownhosts
 from ddtool.transport.dial import Deadline
 from ddtool.transport.knownhosts import PublicKey
 from ddtool.transport.sshconfig import SshConfig
-from ddtool.transport.text import printable
+from ddtool.transport.text import last_lines, printable
 
 # paramiko logs tracebacks of errors that it also raises. Without a handler Python prints them to stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class _Packetizer(Packetizer):
+    """Keeps the lines before the banner: an sshd says there that it is full, another service says what it is."""
+
+    said = ""
+
+    def readline(self, timeout: float) -> str:
+        line = super().readline(timeout)
+        if not line.startswith("SSH-") and len(self.said) < 1000:
+            self.said += f"{line}\n"
+        return line
 
 
 def handshake(sock: socket.socket, config: SshConfig, deadline: Deadline) -> paramiko.Transport:
@@ -24,7 +38,7 @@ def handshake(sock: socket.socket, config: SshConfig, deadline: Deadline) -> par
 
     Raises ConnectTimeout naming the phase, HostKeyUnknown, HostKeyChanged, ConnectionLost, HostError.
     """
-    transport = paramiko.Transport(sock)
+    transport = paramiko.Transport(sock, packetizer_class=_Packetizer)
     try:
         entries = knownhosts.load(config.known_hosts)
         _restrict(transport, config)
@@ -43,6 +57,9 @@ def handshake(sock: socket.socket, config: SshConfig, deadline: Deadline) -> par
 
 def end(transport: paramiko.Transport) -> None:
     """Close the session and wait for its thread: paramiko's close() does not."""
+    with contextlib.suppress(OSError):
+        transport.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread, which otherwise looks up every 0.1 s
+    transport.packetizer.complete_handshake()  # ends its timer, a thread, which a failed handshake leaves running
     transport.close()
     transport.sock.close()
     if transport.ident is not None:  # else it was never started
@@ -75,16 +92,11 @@ def _exchange_keys(transport: paramiko.Transport, config: SshConfig, deadline: D
     if not finished or deadline.passed:
         raise deadline.error(config, _phase(transport))
     cause = transport.get_exception()
-    why = printable(str(cause)) if cause and str(cause) else "it closed the connection"
     if isinstance(cause, paramiko.ssh_exception.IncompatiblePeer):
         raise HostError(
-            f"{config.where}: no algorithm in common", why=why, hint=f"{config.ssh} -v"
+            f"{config.where}: no algorithm in common", why=printable(str(cause)), hint=f"{config.ssh} -v"
         ) from cause
-    raise ConnectionLost(
-        f"{config.where} ended the connection {_moment(transport)}",
-        why=why,
-        hint=f"{config.ssh} -v   # a full sshd (MaxStartups), a ban, or another service on that port",
-    ) from cause
+    raise _ended(transport, config, cause)
 
 
 def _phase(transport: paramiko.Transport) -> str:
@@ -93,5 +105,13 @@ def _phase(transport: paramiko.Transport) -> str:
     return f"connected to {printable(transport.remote_version)}, but the key exchange did not end"
 
 
-def _moment(transport: paramiko.Transport) -> str:
-    return "during the key exchange" if transport.remote_version else "before its SSH banner"
+def _ended(transport: paramiko.Transport, config: SshConfig, cause: Exception | None) -> ConnectionLost:
+    moment, why = "during the key exchange", printable(str(cause or ""))
+    if not transport.remote_version:
+        said = last_lines(getattr(transport.packetizer, "said", ""), 3)
+        moment, why = "before its SSH banner", f"it said: {said}" if said else ""
+    return ConnectionLost(
+        f"{config.where} ended the connection {moment}",
+        why=why or "it closed the connection",
+        hint=f"{config.ssh} -v   # a full sshd (MaxStartups), a ban, or another service on that port",
+    )

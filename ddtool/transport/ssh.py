@@ -217,7 +217,7 @@ class SshChannel:
         return self._host.survives()
 
     def _gone(self) -> ConnectionLost:
-        if not self._host.survives():
+        if not self._ended_cleanly():
             return self._host.lost("while sending")
         return ConnectionLost(
             f"{self._host.name}: the command on the host has ended", why=self.stderr_tail().strip() or None

@@ -71,6 +71,10 @@ class Sshd:
             time.sleep(0.01)
         raise RuntimeError("sshd does not listen")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self) -> None:
         """End the listener; connections that stand are left to their own processes, which end with them."""
         self._process.terminate()
@@ -134,7 +138,9 @@ def ssh_agent(folder: Path, *keys: Path) -> Iterator[str]:
         while not path.exists() and time.monotonic() < end:
             time.sleep(0.01)
         for key in keys:
-            subprocess.run(["ssh-add", "-q", str(key)], check=True, env={**os.environ, "SSH_AUTH_SOCK": str(path)})
+            subprocess.run(
+                ["ssh-add", "-q", str(key)], check=True, env={**os.environ, "SSH_AUTH_SOCK": str(path)}
+            )
         yield str(path)
     finally:
         process.terminate()
