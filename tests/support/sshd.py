@@ -56,7 +56,7 @@ class Sshd:
             "".join(f"HostKey {key}\n" for key in host_keys)
             + f"Port {self.port}\nListenAddress 127.0.0.1\nPidFile none\nStrictModes no\nUsePAM no\n"
             + f"AuthorizedKeysFile {folder}/authorized_keys\nPasswordAuthentication no\nLogLevel VERBOSE\n"
-            + f"KbdInteractiveAuthentication no\nPermitRootLogin yes\nPrintMotd no\n{options}"
+            + f"SetEnv HOME={folder}\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nPrintMotd no\n{options}"
         )
         self._process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(self.log)])
         self._wait()
@@ -82,10 +82,12 @@ class Sshd:
 
 
 class Relay:
-    """Forwards one port to another until `cut()`: a reset in the middle of things."""
+    """Forwards one port to another until `cut()`, or until `limit` bytes have passed in all, both ways together."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, limit: int | None = None) -> None:
         self._target = target
+        self._left = limit
+        self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._pairs: list[socket.socket] = []
@@ -102,11 +104,21 @@ class Relay:
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
-    @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket) -> None:
+    def _allowed(self, data: bytes) -> bytes:
+        if self._left is None:
+            return data
+        with self._lock:
+            data = data[: self._left]
+            self._left -= len(data)
+            return data
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                sink.sendall(data)
+                allowed = self._allowed(data)
+                sink.sendall(allowed)
+                if len(allowed) < len(data):
+                    self.cut()
         for sock in (source, sink):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -117,6 +129,7 @@ class Relay:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() alone does not
         self._listener.close()
         self.cut()
 

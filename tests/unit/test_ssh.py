@@ -604,6 +604,22 @@ def test_a_link_cut_after_the_end_is_a_clean_end(config: Config, relay: Relay) -
     host.close()
 
 
+@pytest.mark.parametrize("limit", [0, 10, 45, 800, 1600, 2200, 2900, 3400, 3900, 4400, 4900, 5400, 5900])
+def test_a_link_cut_anywhere_is_a_host_error(config: Config, limit: int) -> None:
+    """From the banner to the command's output: one kind of error, and nothing left behind."""
+    before = threading.enumerate()
+    relay = Relay(config.server.port, limit)
+    with pytest.raises(HostError) as caught:
+        host = through(relay, config)
+        try:
+            run(host, "yes | head -c 100000")
+        finally:
+            host.close()
+    relay.close()
+    assert caught.value.why and caught.value.hint
+    assert not new_threads(before)
+
+
 def test_a_host_that_hangs_on_open_is_left(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddtool.transport.ssh.OPEN_TIMEOUT_S", 0.3)
     host = config.connect()
