@@ -98,14 +98,15 @@ def _name_of(managed: Managed, name: str, sha: str) -> str:
 def adopted_entry(managed: Managed, baseline: str, name: str, sha: str) -> ledger.Json:
     """The ledger entry of a file whose clean version is the one adopted as `baseline`."""
     install = managed.install
-    about = {
+    about: ledger.Json = {
         "id": f"adopted:{baseline}",
         "kind": "adopted",
         "name": baseline,
         "sha": sha,
         "dist": install.dist,
+        "version": install.version,
+        "record": install.record.get(name),
     }
-    about.update(version=install.version, record=install.record.get(name))
     return {"baseline": about, "patches": [], "sha": sha}
 
 

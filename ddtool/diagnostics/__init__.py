@@ -1,0 +1,1 @@
+"""Patch definitions, and views of what a host says about them."""
