@@ -8,7 +8,7 @@ import shlex
 from ddtool.errors import DdtoolError, PreflightError, PythonMissing, SudoNeedsPassword
 from ddtool.transport.text import last_lines
 
-# sudo's and the shells' own words. The bootstrap sets LC_ALL=C, so they are English on every host.
+# sudo's and the shells' own words, in English; in another language only their "sudo:" is the same.
 _WANTS_PASSWORD = re.compile(
     r"sudo: (a password is required|a terminal is required to read|no tty present|interactive authentication)"
 )
@@ -59,6 +59,8 @@ def explain_start_failure(stderr: str, exit_status: int | None, user: str, host:
             why="ddtool works as root",
             hint=f"log in as root (`User root` in the ssh configuration), or install sudo there: {ssh}",
         )
+    if said.rpartition("\n")[2].startswith("sudo: "):
+        return SudoNeedsPassword(f"sudo on {host} refuses {user}", why=said, hint=grant)
     ended = "without an exit status" if exit_status is None else f"with exit status {exit_status}"
     return DdtoolError(
         f"the agent on {host} ended {ended} before it answered",

@@ -30,6 +30,7 @@ from ddtool.transport.text import last_lines, printable
             SudoNeedsPassword,
             "Defaults:ubuntu !requiretty",
         ),
+        ("sudo: Ein Passwort ist notwendig\n", 1, SudoNeedsPassword, "NOPASSWD"),
         ("ubuntu is not in the sudoers file.\n", 1, SudoNeedsPassword, "NOPASSWD"),
         (
             "Sorry, user ubuntu is not allowed to execute '/usr/bin/python3 -I' as root on gpu.\n",
