@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from ddtool.errors import ProfileError
-from ddtool.profile import systemd
 from ddtool.profile.schema import Profile
 from ddtool.profile.secrets import SecretText
 
@@ -130,11 +129,6 @@ def secret_environment(profile: Profile, secrets: Mapping[str, str]) -> dict[str
     return {
         name: value.resolve(secrets) for name, value in profile.env.items() if isinstance(value, SecretText)
     }
-
-
-def env_text(profile: Profile, secrets: Mapping[str, str]) -> str:
-    """The release's `env` file, 0600: systemd's EnvironmentFile of the secret variables."""
-    return systemd.environment_file(secret_environment(profile, secrets))
 
 
 def environment(profile: Profile, secrets: Mapping[str, str], release: str = RELEASE) -> dict[str, str]:

@@ -143,12 +143,12 @@ def parse_override(override: str) -> tuple[list[str], Any]:
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise ProfileError(
-            f"--set {override}: not of the form section.key=value", hint="--set speculative.budget=16"
+            f"--set {path}: not of the form section.key=value", hint="--set speculative.budget=16"
         )
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
-        raise ProfileError(f"--set {override}: the value is not YAML: {error}".splitlines()[0]) from error
+        raise ProfileError(f"--set {path}: the value is not YAML") from error
     if keys[0] == "server_args" and len(keys) > 1:
         keys[1] = _dashed(keys[1])
     return keys, value
@@ -157,14 +157,14 @@ def parse_override(override: str) -> tuple[list[str], Any]:
 def _override(marked: Marked, override: str) -> None:
     keys, value = parse_override(override)
     if keys[0] == "extends":
-        raise ProfileError(f"--set {override}: extends belongs into a file")
+        raise ProfileError("--set extends: a base belongs into a file")
     target = marked.data
     for key in keys[:-1]:
         inner = target.get(key)
         if inner is None:
             inner = target[key] = {}
         if not isinstance(inner, dict):
-            raise ProfileError(f"--set {override}: {key} has no keys below it")
+            raise ProfileError(f"--set {'.'.join(keys)}: {key} has no keys below it")
         target = inner
     target[keys[-1]] = value
     marked.marks[tuple(keys)] = f"--set {'.'.join(keys)}"
@@ -172,7 +172,7 @@ def _override(marked: Marked, override: str) -> None:
 
 def _describe(problem: Any, marked: Marked) -> str:
     """One line: where, which key, what is wrong. Never the value: it may be a secret written by mistake."""
-    loc: Loc = tuple(problem["loc"])
+    loc: Loc = tuple(problem["loc"]) + tuple(problem.get("ctx", {}).get("loc", ()))
     known, model = _known_part(loc)
     name = ".".join(str(part) for part in known)
     where = marked.where(known)

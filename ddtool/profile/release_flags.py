@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "flags"
 SERVER_ARGS = "sglang/srt/server_args.py"
+
+_ATTRIBUTE = re.compile(r"(?<!\bServerArgs)\.([a-z_][a-z0-9_]*)\b(?!\s*=[^=])")
+_QUOTED = re.compile(r"""["']([a-z_][a-z0-9_]*)["']""")
 
 
 @dataclass(frozen=True)
@@ -50,15 +54,15 @@ def from_wheel(wheel: Path) -> ReleaseFlags:
     """Derive the data from an SGLang wheel, by reading its source; nothing of it is imported or run."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.startswith("sglang/") and name.endswith(".py")]
-        trees = {name: ast.parse(archive.read(name)) for name in names}
+        sources = {name: archive.read(name).decode("utf-8") for name in names}
     flags: dict[str, str] = {}
     fields: dict[str, list[str]] = {}
-    for call in _add_argument_calls(trees[SERVER_ARGS]):
+    for call in _add_argument_calls(ast.parse(sources[SERVER_ARGS])):
         options, action, dest = _read_call(call)
         for option in options:
             flags[option] = action
             fields.setdefault(dest, []).append(option)
-    unread = fields.keys() - _names_read(trees)
+    unread = fields.keys() - _names_read(sources)
     # Actions that only print a warning or set another flag's field have no field of their own to read.
     plain = [flag for name in unread for flag in fields[name] if flags[flag] in ("store", "store_true")]
     release = wheel.name.split("-")[1]
@@ -97,21 +101,18 @@ def _read_call(call: ast.Call) -> tuple[list[str], str, str]:
     return options, name, options[0].replace("-", "_") if options else ""
 
 
-def _names_read(trees: dict[str, ast.Module]) -> set[str]:
-    """Every attribute that is loaded, and in the runtime every string (getattr and the like take names).
+def _names_read(sources: dict[str, str]) -> set[str]:
+    """Every attribute that is loaded, and in the runtime every name in quotes (getattr and the like take names).
 
-    `ServerArgs.x` gives a flag its default and reads nothing. Strings outside `sglang/srt` are skipped:
-    command line generators there list flags without acting on them.
+    `ServerArgs.x` gives a flag its default and reads nothing. Quoted names outside `sglang/srt` are skipped:
+    command line generators there list flags without acting on them. Comments count, so a flag is called unread
+    only when nothing even mentions it.
     """
     names: set[str] = set()
-    for path, tree in trees.items():
-        runtime = path.startswith("sglang/srt/") and path != SERVER_ARGS
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                if not (isinstance(node.value, ast.Name) and node.value.id == "ServerArgs"):
-                    names.add(node.attr)
-            elif runtime and isinstance(node, ast.Constant) and isinstance(node.value, str):
-                names.add(node.value)
+    for path, source in sources.items():
+        names.update(_ATTRIBUTE.findall(source))
+        if path.startswith("sglang/srt/") and path != SERVER_ARGS:
+            names.update(_QUOTED.findall(source))
     return names
 
 
