@@ -1,19 +1,12 @@
-"""Removing what a dead sandbox left.
-
-`python -m ddtool.sandbox.cleanup NAME PID STARTED` is the small process beside each supervisor that waits
-for its end and cleans up, should it be killed. When both are killed, the next `up` or `down` sweeps.
-"""
+"""Removing what a dead sandbox left on this machine."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 from ddtool.sandbox import cgroups
-from ddtool.sandbox.processes import Process
 from ddtool.sandbox.records import load, name_lock, state_root
 
 
@@ -45,18 +38,3 @@ def sweep() -> None:
             sandbox = load(name)
             if not (sandbox and sandbox.supervisor.alive()):
                 forget(name)
-
-
-def main() -> None:
-    name, pid, started = sys.argv[1:]
-    os.chdir("/")  # it lives long, and is to keep no file system busy
-    supervisor = Process(int(pid), int(started))
-    supervisor.wait()
-    with name_lock(name):
-        sandbox = load(name)
-        if not sandbox or sandbox.supervisor == supervisor:  # else it was brought up anew meanwhile
-            forget(name)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,6 @@ from pathlib import Path
 import ddtool
 from ddtool.errors import DdtoolError, NameNotResolved, PreflightError, UsageError
 from ddtool.sandbox import cgroups, cleanup, control, preflight, readiness, rootfs
-from ddtool.sandbox.processes import Process
 from ddtool.sandbox.records import Options, Sandbox, load, name_lock, state_root
 
 _SSH_CONFIG = """\
@@ -67,7 +66,7 @@ def up(
             shim = rootfs.has_oom_shim(base) and cgroups.layout(cgroups.hierarchies()) == "hybrid"
             options = Options(
                 name=name,
-                state=str(state_root().resolve()),
+                state=str(state_root()),
                 lower=lower,
                 disk=parse_size(disk),
                 shm=parse_size(shm),
@@ -149,33 +148,24 @@ def _start_supervisor(options: Options) -> None:
     options_file.write_text(json.dumps(asdict(options)))
     ready_read, ready_write = os.pipe()
     with (options.folder / "supervisor.log").open("ab") as log, os.fdopen(ready_read) as ready:
-        supervisor = _spawn(
-            "supervisor", str(options_file), str(ready_write), output=log.fileno(), keep=ready_write
+        subprocess.run(
+            [sys.executable, "-m", "ddtool.sandbox.supervisor", str(options_file), str(ready_write)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[ready_write],
+            start_new_session=True,
+            cwd=Path(ddtool.__file__).parents[1],  # so that -m finds this package, installed or not
+            env={
+                "PATH": os.environ["PATH"],
+                "DDTOOL_SANDBOX_STATE": options.state,
+            },  # and none of our secrets
+            check=False,
         )
         os.close(ready_write)
-        identity = Process.of(supervisor.pid)
-        if identity:
-            _spawn(
-                "cleanup", options.name, str(identity.pid), str(identity.started), output=subprocess.DEVNULL
-            )
-        if ready.readline() != "ready\n":
-            supervisor.wait(20)
+        if ready.readline() != "ready\n":  # the pipe's end: the supervisor has ended
             words = readiness.tail(options.folder / "supervisor.log")
             raise DdtoolError(f"sandbox {options.name} could not start", why=words)
-
-
-def _spawn(module: str, *arguments: str, output: int, keep: int | None = None) -> subprocess.Popen[bytes]:
-    """A process of this package that outlives this one. `keep` is a descriptor it inherits."""
-    return subprocess.Popen(
-        [sys.executable, "-m", f"ddtool.sandbox.{module}", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=() if keep is None else (keep,),
-        start_new_session=True,
-        cwd=Path(ddtool.__file__).parents[1],  # so that -m finds this package, installed or not
-        env={**os.environ, "DDTOOL_SANDBOX_STATE": str(state_root().resolve())},
-    )
 
 
 def _write_ssh_files(sandbox: Sandbox) -> None:

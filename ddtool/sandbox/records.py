@@ -16,7 +16,7 @@ from ddtool.sandbox.processes import Process
 
 def state_root() -> Path:
     """Folder of all sandboxes, one folder each. Root's alone: it holds their keys."""
-    return Path(os.environ.get("DDTOOL_SANDBOX_STATE", "/run/ddtool-sandbox"))
+    return Path(os.environ.get("DDTOOL_SANDBOX_STATE", "/run/ddtool-sandbox")).resolve()
 
 
 def cache_root() -> Path:

@@ -94,6 +94,12 @@ class Relay:
         self.stall(False)
         self.refuse(False)
 
+    def close(self) -> None:
+        """Give the ports back; open connections are reset."""
+        self.refuse(True)
+        for listener in self._listeners.values():
+            listener.close()
+
     def _listen(self, inside: int) -> None:
         listener = self._listeners[inside]
         listener.listen(128)

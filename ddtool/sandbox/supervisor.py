@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ class Supervisor:
         finally:
             server.close()
             await self._machine.power_off()
-            self._relay.cut()
+            self._relay.close()
 
     def _watch_owner(self) -> None:
         if self._options.owner is None:
@@ -128,12 +129,28 @@ async def _supervise(options: Options, ready: int) -> None:
 def main() -> None:
     options_file, ready = sys.argv[1:]
     os.set_inheritable(int(ready), False)
-    os.chdir("/")  # it lives long, and is to keep no file system busy
+    if os.fork():
+        os._exit(0)  # whoever brought the sandbox up has waited for this; what serves on is nobody's child
     options = Options(**json.loads(Path(options_file).read_text()))
+    _start_reaper(options.name)
+    os.chdir("/")  # it lives long, and is to keep no file system busy
     try:
         asyncio.run(_supervise(options, int(ready)))
     finally:
         disk.unmount(options)
+
+
+def _start_reaper(name: str) -> None:
+    """The process that outlives this one, however this one ends."""
+    this = Process.of(os.getpid())
+    assert this
+    subprocess.Popen(
+        [sys.executable, "-m", "ddtool.sandbox.reaper", name, str(this.pid), str(this.started)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def processes(name):
         with suppress(OSError):  # it ended while we looked
             arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
             ours = any(argument.startswith(f"{state}/{name}/") for argument in arguments)
-            ours |= "ddtool.sandbox.cleanup" in arguments and name in arguments
+            ours |= "ddtool.sandbox.reaper" in arguments and name in arguments
             ours |= f"/{cgroups.parent(state)}/{name}" in (process / "cgroup").read_text()
             ours |= f"{state}/{name}/" in (process / "mountinfo").read_text()
             if ours:

@@ -140,6 +140,13 @@ def test_record_survives_writing_and_reading(tmp_path, monkeypatch):
     assert records.load("two") is None
 
 
+def test_a_state_folder_has_one_name(tmp_path, monkeypatch):
+    """Cgroups are named after it: a symbolic link to it must not make them others."""
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    monkeypatch.setenv("DDTOOL_SANDBOX_STATE", str(tmp_path / "link"))
+    assert records.state_root() == tmp_path / "state"
+
+
 def test_a_process_is_told_from_its_successor():
     child = subprocess.Popen(["sleep", "600"])
     process = Process.of(child.pid)
@@ -194,6 +201,7 @@ def test_relay_cuts_at_the_byte_and_then_carries_all():
             await received(relay)
         relay.clear()
         assert await received(relay) == whole
+        relay.close()
         return cut, whole
 
     async def serve():
