@@ -130,4 +130,4 @@ def _findings(findings: list[Any]) -> None:
     if rows:
         output.stdout().print(output.table(None, ("level", "key", "finding"), rows))
     else:
-        output.stdout().print("nothing to say")
+        output.stdout().print("none")
