@@ -163,24 +163,21 @@ def _from_file(path: str, certificates: Sequence[str], ring: KeyRing) -> list[Id
         return []
     identities = []
     for certificate in (*certificates, f"{path}-cert.pub"):
-        certified = load_private_key(path)
-        try:
-            certified.load_certificate(Path(certificate).read_text())
-        except (OSError, ValueError):
-            continue
         if _certifies(certificate, key):
+            certified = load_private_key(path)
+            certified.load_certificate(certificate)
             identities.append(Identity(certified, f"{path} and {certificate}"))
     return [*identities, Identity(key, path)]
 
 
 def _certifies(certificate: str, key: PKey) -> bool:
     """Whether a certificate is for this key: the key's own numbers are inside it, after the nonce."""
-    fields = Path(certificate).read_text().split()[:2]
-    known = public_key(fields)
-    if not known:
+    try:
+        known = public_key(Path(certificate).read_text(encoding="utf-8", errors="replace").split()[:2])
+    except OSError:
         return False
     name_size = 4 + len(key.get_name())
-    return key.asbytes()[name_size:] in known.blob
+    return bool(known and known.type.startswith(key.get_name()) and key.asbytes()[name_size:] in known.blob)
 
 
 def _public_part(path: str) -> PublicKey | None:

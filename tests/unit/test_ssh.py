@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -174,9 +175,11 @@ def test_several_commands_at_once(config: Config) -> None:
     host.close()
 
 
-def test_small_packets_leave_at_once(config: Config) -> None:
-    host = config.connect()
+def test_small_packets_leave_at_once_and_silence_is_bounded(config: Config) -> None:
+    host = config.connect(ServerAliveInterval=5, ServerAliveCountMax=2)
     assert host._transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        assert host._transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
     host.close()
 
 
@@ -372,6 +375,30 @@ def test_a_name_that_does_not_resolve(config: Config) -> None:
 def test_a_port_that_refuses(config: Config) -> None:
     port = free_port()
     assert f"127.0.0.1:{port}" in config.failure(ConnectionRefused, Port=port).message
+
+
+def test_a_name_server_that_does_not_answer(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait(30) and [])
+    with pytest.raises(ConnectTimeout) as caught:
+        config.connect(0.3)
+    answered.set()
+    assert "DNS" in (caught.value.why or "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse instead of dropping")
+def test_a_host_that_drops_packets(config: Config) -> None:
+    """As good as a firewall: a listener whose queue is full answers no SYN."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        address = listener.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for sock in waiting:
+            sock.setblocking(False)
+            sock.connect_ex(address)
+        error = config.failure(ConnectTimeout, timeout=0.4, Port=address[1])
+        for sock in waiting:
+            sock.close()
+    assert "no answer to a TCP connection" in (error.why or "")
 
 
 def test_a_listener_that_never_says_a_word(config: Config) -> None:
