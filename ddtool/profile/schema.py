@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from ddtool.profile.flag_owners import FOREIGN_FLAGS, OWNED_FLAGS, WIDTH_FLAGS
 from ddtool.profile.secrets import SecretText, lookup, names_a_secret, parse_text
 from ddtool.profile.shapes import ModelShape, Section, shape_from_config
 
@@ -195,40 +196,6 @@ class Objective(Section):
 def _wrong(message: str, *loc: str) -> PydanticCustomError:
     """A complaint about the key at `loc`, below the value that a validator sees."""
     return PydanticCustomError("profile", "{message}", {"message": message, "loc": loc})
-
-
-# Flags that a section decides. Given again under server_args, one of the two would win silently.
-OWNED_FLAGS = {
-    "model-path": "model.path",
-    "model": "model.path",
-    "served-model-name": "model.served_name",
-    "host": "service.bind",
-    "port": "service.port",
-    "api-key": "service.api_key",
-    "tp-size": "parallel.tp",
-    "tp": "parallel.tp",
-    "tensor-parallel-size": "parallel.tp",
-    "attention-backend": "attention_backend",
-    "cuda-graph-max-bs": "graphs.max_bs",
-    "cuda-graph-bs": "graphs.bs",
-    "disable-cuda-graph": "graphs.enabled",
-    "speculative-algorithm": "speculative.algorithm",
-    "speculative-draft-model-path": "drafter.path",
-    "speculative-draft-model": "drafter.path",
-}
-# A fork with DDTREE built in has flags of its own for these; with any other provider the section decides.
-WIDTH_FLAGS = {
-    "speculative-num-draft-tokens": "speculative.block_size",
-    "speculative-dflash-block-size": "speculative.block_size",
-    "speculative-ddtree-budget": "speculative.budget",
-    "speculative-ddtree-topk": "speculative.topk",
-}
-FOREIGN_FLAGS = {
-    "config": "ddtool writes SGLang's config file itself",
-    "nnodes": "a deploy goes to one host",
-    "node-rank": "a deploy goes to one host",
-    "dist-init-addr": "a deploy goes to one host",
-}
 
 
 class Profile(Section):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ddtool.data import data_folder
 from ddtool.errors import ProfileError
-from ddtool.profile import load
+from ddtool.profile import available, load
 from ddtool.profile.validate import require_valid, validate
 
 
@@ -24,6 +25,11 @@ def test_the_real_target_can_be_deployed_and_is_told_what_to_expect() -> None:
 
 def test_the_chain_baseline_is_not_predicted_to_miss() -> None:
     assert set(levels(name="k26-dflash")) == {"server_args.num-continuous-decode-steps"}
+
+
+@pytest.mark.parametrize("name", available([data_folder("profiles")]))
+def test_every_shipped_profile_can_be_deployed(name: str) -> None:
+    require_valid(load(name))
 
 
 REFUSED = [
