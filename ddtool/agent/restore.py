@@ -35,7 +35,8 @@ def plan_restore(
     wanted = _wanted(managed, to)
     for name, content in wanted.items():
         before = managed.state(name)
-        managed.guard(name, force)
+        if managed.found(name) != sha256(content):
+            managed.guard(name, force)
         if to == WHEEL:
             managed.ledger.files.pop(name, None)
         else:
