@@ -144,7 +144,7 @@ def test_a_command_with_stdin_stdout_stderr_and_status(config: Config) -> None:
     assert run(host, "head -c 5; echo oops >&2; exit 3", b"hello") == (b"hello", "oops\n", 3)
     assert run(host, "kill -9 $$")[2] is None  # a signal is no status
     host.close()
-    assert not new_threads(before)
+    assert threading.enumerate() == before  # at once, not soon
 
 
 def test_the_command_is_passed_as_it_is(config: Config) -> None:
@@ -386,19 +386,33 @@ def test_a_name_server_that_does_not_answer(config: Config, monkeypatch: pytest.
     assert "DNS" in (caught.value.why or "")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse instead of dropping")
-def test_a_host_that_drops_packets(config: Config) -> None:
-    """As good as a firewall: a listener whose queue is full answers no SYN."""
+@pytest.fixture
+def dropping() -> Iterator[int]:
+    """A port as good as behind a firewall: a listener whose queue is full answers no SYN."""
+    if sys.platform != "linux":
+        pytest.skip("other systems refuse instead of dropping")
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
-        address = listener.getsockname()
         waiting = [socket.socket() for _ in range(4)]
         for sock in waiting:
             sock.setblocking(False)
-            sock.connect_ex(address)
-        error = config.failure(ConnectTimeout, timeout=0.4, Port=address[1])
+            sock.connect_ex(listener.getsockname())
+        yield int(listener.getsockname()[1])
         for sock in waiting:
             sock.close()
+
+
+def test_a_host_that_drops_packets(config: Config, dropping: int) -> None:
+    error = config.failure(ConnectTimeout, timeout=0.4, Port=dropping)
     assert "no answer to a TCP connection" in (error.why or "")
+
+
+def test_an_address_that_drops_leaves_time_for_the_next(
+    config: Config, dropping: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tcp = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+    answers = [(*tcp, ("127.0.0.1", dropping)), (*tcp, ("127.0.0.1", config.server.port))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answers)
+    assert_reaches(config.connect(2))
 
 
 def test_a_listener_that_never_says_a_word(config: Config) -> None:
