@@ -217,8 +217,9 @@ def read(
     if after_cursor:
         pipeline.expect(after_cursor)
     start = start_options(name, since, after_cursor, filters)
-    # With a start position journalctl's own -n means the first lines, not the last.
-    tail = ["-n", str(limit)] if limit is not None and not start else []
+    # With a start position journalctl's own -n means the first lines, not the last. At least one line is read,
+    # or following would not know where to begin.
+    tail = ["-n", str(max(1, limit))] if limit is not None and not start else []
     yield from backlog(pipeline, [*tail, *start, *matches(name, kernel)], limit, follow)
     if follow:
         if pipeline.seen:

@@ -22,6 +22,7 @@ from ddtool.errors import (
     RequestTimeout,
 )
 from ddtool.journal.records import Record
+from ddtool.transport.host import Host
 
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
@@ -34,6 +35,9 @@ PASSING = (ConnectionLost, ConnectionRefused, ConnectTimeout, NameNotResolved, R
 
 class Link(Protocol):
     """What is needed of transport.agent.Agent."""
+
+    @property
+    def host(self) -> Host: ...
 
     def stream(self, op: str, **args: Any) -> Iterator[Any]: ...
 
@@ -115,6 +119,7 @@ def follow(
             error = lost
         finally:
             link.close()
+            link.host.close()
         link = _again(connect, error, on_event, sleep)
 
 

@@ -1,0 +1,129 @@
+"""`ddtool logs`: the service's journal, followed over links that break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ddtool.cli.options import HostOpt, ProfileOpt
+
+if TYPE_CHECKING:
+    from ddtool.journal.follow import LinkEvent
+    from ddtool.journal.records import Record
+
+LINES = 100
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(logs)
+
+
+def logs(
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, through lost links and reboots.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="10min, 2h, a time of the host, or `invocation`: the current run.", show_default=False
+        ),
+    ] = None,
+    grep: Annotated[
+        str | None, typer.Option("--grep", "-g", help="Python regular expression.", show_default=False)
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Only this tensor-parallel rank.", show_default=False)
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(help="This level and above: debug, info, warning, error, critical.", show_default=False),
+    ] = None,
+    kernel: Annotated[
+        bool, typer.Option("--kernel", help="The kernel's lines too (Xid, out of memory).")
+    ] = False,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines", "-n", help=f"Only the last N; default {LINES} without --since.", show_default=False
+        ),
+    ] = None,
+    after_cursor: Annotated[
+        str | None, typer.Option(help="Go on after this record of --json.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON record a line.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="The service's own text and nothing else.")] = False,
+) -> None:
+    """Show the unit's records, and systemd's about it, in the journal's order.
+
+    Without --since, a filter looks through the current run.
+    """
+    from ddtool.cli import options, output
+    from ddtool.deploy.session import open_agent
+    from ddtool.errors import UsageError
+    from ddtool.journal import follow as following
+
+    if json and raw:
+        raise UsageError("--json and --raw are two forms of output", hint="choose one")
+    chosen, name = options.selected(profile, None, host)
+    if lines is None and since is None and after_cursor is None:
+        lines = LINES
+    request = following.Request(
+        chosen.service.unit, follow, since, after_cursor, grep, rank, level, kernel, lines
+    )
+    show = _printer(json, raw)
+    shown = 0
+    try:
+        for record in following.follow(lambda: open_agent(name), request, on_event=_tell_link):
+            show(record)
+            shown += 1
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if not shown:
+        output.words(f"no records of {chosen.service.unit} on {name} match")
+
+
+def _printer(as_json: bool, raw: bool) -> Callable[[Record], None]:
+    """How one record reaches stdout. Flushed each time: whoever reads a pipe is following too."""
+    import json
+    import sys
+
+    from ddtool.cli import output
+    from ddtool.journal.show import line, plain
+
+    terminal = sys.stdout.isatty()
+
+    def show_json(record: Record) -> None:
+        sys.stdout.write(json.dumps(record.to_json()) + "\n")
+        sys.stdout.flush()
+
+    def show_raw(record: Record) -> None:
+        if record.gap:
+            output.words(record.text, "yellow")
+            return
+        sys.stdout.write((plain(record.text) if terminal else record.text) + "\n")
+        sys.stdout.flush()
+
+    def show_line(record: Record) -> None:
+        head, text, style = line(record)
+        if not terminal:
+            sys.stdout.write(f"{head}{text}\n")
+            sys.stdout.flush()
+            return
+        from rich.text import Text
+
+        output.stdout().print(Text.assemble((head, "dim"), (text, style or "")), soft_wrap=True)
+
+    return show_json if as_json else show_raw if raw else show_line
+
+
+def _tell_link(event: LinkEvent) -> None:
+    from ddtool.cli import output
+
+    if event.error:
+        output.words(f"link lost: {event.error.message}; trying again", "yellow")
+    else:
+        output.words(f"link is back after {event.away_s:.1f} s; going on after the last record", "green")

@@ -1,0 +1,116 @@
+"""Continuity, filters and positions of `journal.read`, without a journal."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from support.entries import UNIT, entry
+
+from ddtool.agent import journal, journalctl
+from ddtool.agent.errors import UsageError
+from ddtool.agent.journal import Filters, Pipeline
+
+
+def pipeline(**filters: Any) -> Pipeline:
+    return Pipeline(UNIT, Filters(**filters), None)
+
+
+def cursor(number: int, boot: str = "b1") -> str:
+    return entry(number, boot=boot)["__CURSOR"]
+
+
+def test_the_expected_record_is_not_given_out_again() -> None:
+    reader = pipeline()
+    reader.expect(cursor(5))
+    assert reader.feed(entry(5)) == []
+    (record,) = reader.feed(entry(6))
+    assert record["seq"] == 6
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [(entry(9), "vacuum"), (entry(9, boot="b2"), "boot"), (entry(4), "unknown")],
+)
+def test_a_start_that_is_gone_is_a_gap(first: dict[str, Any], reason: str) -> None:
+    reader = pipeline(grep=re.compile("nothing matches this"))
+    reader.expect(cursor(5))
+    (gap,) = reader.feed(first)
+    assert gap["gap"] == {"from": cursor(5), "to": first["__CURSOR"], "reason": reason}
+
+
+def test_a_start_that_is_gone_and_nothing_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "current_boot", lambda: "b1")
+    reader = pipeline()
+    reader.expect(cursor(5))
+    assert [item["gap"] for item in reader.missing()] == [{"from": cursor(5), "to": None, "reason": "vacuum"}]
+    assert reader.missing() == []
+
+
+def test_a_reboot_is_one_gap_and_ends_an_incomplete_line() -> None:
+    reader = pipeline()
+    reader.feed(entry(1, "cut ", _LINE_BREAK="line-max"))
+    old, gap, new = reader.feed(entry(2, "new", boot="b2"))
+    assert (old["text"], new["text"]) == ("cut ", "new")
+    assert gap["gap"] == {"from": cursor(1), "to": cursor(2, "b2"), "reason": "boot"}
+
+
+def test_the_cursor_moves_past_what_filters_hold_back_but_not_past_an_incomplete_line() -> None:
+    reader = pipeline(level="error")
+    assert reader.feed(entry(1)) == []
+    assert reader.cursor == cursor(1)
+    reader.feed(entry(2, "begun", _LINE_BREAK="line-max"))
+    reader.feed(entry(3, "other", _PID="8"))
+    assert reader.cursor == cursor(1)
+    reader.feed(entry(4, "ended"))
+    assert reader.cursor == cursor(4)
+
+
+def test_a_reader_made_from_memory_goes_on() -> None:
+    first = pipeline()
+    first.feed(entry(1, "[2025-11-29 19:01:02 TP5] Traceback (most recent call last):"))
+    second = Pipeline(UNIT, Filters(), None, first.reader.memory())
+    (record,) = second.feed(entry(2, '  File "x.py", line 1'))
+    assert (record["rank"], record["level"]) == (5, "error")
+
+
+def test_a_new_run_forgets_the_old_ones_processes() -> None:
+    reader = pipeline()
+    reader.feed(entry(1, "[2025-11-29 19:01:02 TP5] here"))
+    (record,) = reader.feed(entry(2, "no prefix", _SYSTEMD_INVOCATION_ID="run2"))
+    assert record["rank"] is None
+
+
+def test_filters() -> None:
+    reader = pipeline(rank=1, level="warning", grep=re.compile("a.c"))
+    texts = [
+        "[2025-11-29 19:01:02 TP1] WARNING: a\x1b[1mbc",
+        "[2025-11-29 19:01:02 TP1] WARNING: other",
+        "[2025-11-29 19:01:02 TP0] WARNING: abc",
+        "[2025-11-29 19:01:02 TP1] abc",
+    ]
+    kept = [item for number, text in enumerate(texts) for item in reader.feed(entry(number, text))]
+    assert [item["seq"] for item in kept] == [0]
+
+
+def test_bad_filters_are_usage_errors() -> None:
+    with pytest.raises(UsageError, match="unterminated"):
+        Filters.parse("[", None, None)
+    with pytest.raises(UsageError, match="no level"):
+        Filters.parse(None, None, "loud")
+
+
+def test_since_is_fixed_by_the_hosts_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journalctl.time, "time", lambda: 1_000_000.0)
+    assert journalctl.resolve_since("10min") == "@999400.000000"
+    assert journalctl.resolve_since("1h 30m") == "@994600.000000"
+    assert journalctl.resolve_since("1970-01-01T00:00:10Z") == "@10.000000"
+    assert journalctl.resolve_since("yesterday") == "yesterday"
+
+
+def test_kernel_lines_are_asked_for_only_on_request() -> None:
+    assert "_TRANSPORT=kernel" not in journalctl.matches(UNIT, False)
+    words = journalctl.matches(UNIT, True)
+    assert words[:2] == [f"_SYSTEMD_UNIT={UNIT}", "+"]
+    assert words[-2:] == ["+", "_TRANSPORT=kernel"]
