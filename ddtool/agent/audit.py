@@ -35,5 +35,7 @@ def starts(ctx: Context, unit: str, count: int = 3) -> List[float]:
         lines = (ctx.state / "audit.jsonl").read_text().splitlines()
     except FileNotFoundError:
         return []
-    seconds = [item["ready_s"] for item in map(json.loads, lines) if item["unit"] == unit and item.get("ready_s")]
+    seconds = [
+        item["ready_s"] for item in map(json.loads, lines) if item["unit"] == unit and item.get("ready_s")
+    ]
     return seconds[-count:]

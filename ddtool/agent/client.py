@@ -16,7 +16,12 @@ class Answer(NamedTuple):
 
 
 def request(
-    address: str, port: int, path: str, payload: Optional[Dict[str, Any]] = None, api_key: Optional[str] = None, timeout: float = 30.0
+    address: str,
+    port: int,
+    path: str,
+    payload: Optional[Dict[str, Any]] = None,
+    api_key: Optional[str] = None,
+    timeout: float = 30.0,
 ) -> Answer:
     """GET, or POST when there is a payload. Raises OSError when there is no answer in time."""
     begun = time.monotonic()
@@ -26,7 +31,9 @@ def request(
         if payload is None:
             connection.request("GET", path, headers=headers)
         else:
-            connection.request("POST", path, json.dumps(payload).encode(), {**headers, "Content-Type": "application/json"})
+            connection.request(
+                "POST", path, json.dumps(payload).encode(), {**headers, "Content-Type": "application/json"}
+            )
         response = connection.getresponse()
         text = response.read().decode(errors="replace")
     except http.client.HTTPException as error:

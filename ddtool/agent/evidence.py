@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
-from . import releases, unit
+from . import redact, releases, unit
 from .disk import atomic_write
 from .registry import Context
 
@@ -26,7 +26,8 @@ KEPT = 5
 JOURNAL_LINES = "20000"
 COMMAND_S = 10.0
 STACKS_S = 3.0
-TAIL_LINES = 15
+TAIL_LINES = 15  # shown to the operator at once when there is no traceback
+SHOWN_FROM, SHOWN_MOST = 2000, 120
 
 Emit = Callable[..., None]
 
@@ -48,37 +49,61 @@ def after_stop(ctx: Context, name: str) -> None:
     """ExecStopPost: keep evidence of a bad end. systemd passes the result in the environment."""
     result = os.environ.get("SERVICE_RESULT", "")
     # SGLang ends every orderly stop by killing itself, so a stop that somebody asked for reads `signal`.
-    asked_for = result == "signal" and bool(unit.systemctl("show", unit.service(name), "-p", "Job", "--value").strip("\n0"))
+    asked_for = result == "signal" and bool(
+        unit.systemctl("show", unit.service(name), "-p", "Job", "--value").strip("\n0")
+    )
     if result != "success" and not asked_for:
         collect(ctx, name, os.environ.get("INVOCATION_ID", ""), result, os.environ.get("EXIT_STATUS", ""))
 
 
 def of_failure(ctx: Context, name: str, invocation: str, why: str, emit: Emit) -> Dict[str, Any]:
-    """The gate failed: stacks if it still lives, then everything. Returns what the operator is shown at once."""
+    """The gate failed: stacks if it still lives, then everything. The last words go to the operator at once."""
     state = unit.show(name)
-    stacks = unit.is_active(state) and dump_stacks(ctx, name, emit)
-    collect(ctx, name, invocation, why, state.get("ExecMainStatus", ""))
+    stacks = dump_stacks(ctx, name, emit) if unit.is_active(state) else []
+    folder = collect(ctx, name, invocation, why, state.get("ExecMainStatus", ""))
+    lines = stacks or last_words(journal_text(invocation, SHOWN_FROM))
+    emit("tail", lines=lines, evidence=str(folder))
     return {
         "invocation": invocation,
         "result": state.get("Result"),
         "exit_status": int(state.get("ExecMainStatus") or 0),
-        "stacks": stacks,
-        "tail": journal_text(invocation, TAIL_LINES if not stacks else 40 * TAIL_LINES).splitlines(),
+        "stacks": bool(stacks),
+        "folder": str(folder),
     }
 
 
-def dump_stacks(ctx: Context, name: str, emit: Emit) -> bool:
-    """Ask every process that registered faulthandler (the probe noted it) for its stacks; they go to the journal."""
+def last_words(text: str) -> List[str]:
+    """The last traceback of a journal and what follows it, or just its last lines."""
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    return lines[starts[-1] :][:SHOWN_MOST] if starts else lines[-TAIL_LINES:]
+
+
+def dump_stacks(ctx: Context, name: str, emit: Emit) -> List[str]:
+    """Ask every process that registered for it (the probe noted that) for its stacks: lines, process by process."""
     asked = []
     for proof in proofs(ctx, name):
         process = unit.process(proof["pid"])
         if proof.get("stacks") and process and process.start == proof["start"]:
             os.kill(process.pid, signal.SIGUSR2)
-            asked.append(process.title or str(process.pid))
+            asked.append((process, ctx.run / name / proof["stacks"]))
     if asked:
-        emit("stacks", processes=asked)
+        emit("stacks", processes=[process.title for process, _ in asked])
         time.sleep(STACKS_S)
-    return bool(asked)
+    lines = []
+    for process, path in asked:
+        text = path.read_text(errors="replace").strip()
+        lines += [f"{process.title} (pid {process.pid}):", *(text or "it does not react").splitlines()]
+    return lines
+
+
+def drop_dead_proofs(ctx: Context, name: str) -> None:
+    """Records of processes that are gone would only pile up in /run."""
+    for proof in proofs(ctx, name):
+        process = unit.process(proof["pid"])
+        if process is None or process.start != proof["start"]:
+            for path in (ctx.run / name).glob(f"{proof['pid']}-{proof['start']}.*"):
+                path.unlink()
 
 
 def proofs(ctx: Context, name: str) -> List[Dict[str, Any]]:
@@ -92,11 +117,19 @@ def proofs(ctx: Context, name: str) -> List[Dict[str, Any]]:
     return found
 
 
-def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: str) -> None:
+def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: str) -> Path:
     folder = ctx.state / "evidence" / (invocation or f"{name}-{int(time.time())}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     commands = {
-        "journal.json": ["journalctl", "-o", "json", "--all", "-n", JOURNAL_LINES, f"_SYSTEMD_INVOCATION_ID={invocation}"],
+        "journal.json": [
+            "journalctl",
+            "-o",
+            "json",
+            "--all",
+            "-n",
+            JOURNAL_LINES,
+            f"_SYSTEMD_INVOCATION_ID={invocation}",
+        ],
         "kernel.txt": ["journalctl", "-k", "-n", "300", "--no-pager", "-o", "short-iso"],
         "unit.txt": ["systemctl", "show", unit.service(name)],
         "status.txt": ["systemctl", "status", "--no-pager", "-n", "0", unit.service(name)],
@@ -104,8 +137,12 @@ def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: 
         "disk.txt": ["df", "-h"],
         "nvidia-smi.txt": ["nvidia-smi", "-q"],
     }
-    files = [filename for filename, command in commands.items() if _save(folder / filename, command)]
+    secrets = [value.encode() for value in redact.secret_values(ctx)]
+    files = [filename for filename, command in commands.items() if _save(folder / filename, command, secrets)]
     (folder / "proofs.json").write_text(json.dumps(proofs(ctx, name)))
+    stacks = [path for path in sorted((ctx.run / name).glob("*.stacks")) if path.stat().st_size]
+    for path in stacks:
+        shutil.copyfile(str(path), str(folder / path.name))
     manifest = {
         "schema": "ddtool.evidence/1",
         "invocation": invocation,
@@ -115,21 +152,29 @@ def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: 
         "unit": name,
         "result": result,
         "exit_status": exit_status,
-        "files": [*files, "proofs.json"],
+        "files": [*files, "proofs.json", *(path.name for path in stacks)],
     }
     atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1).encode(), mode=0o600)
     _rotate(ctx)
+    return folder
 
 
-def _save(path: Path, command: List[str]) -> bool:
-    """One command's output into a file; what is not installed, or hangs, is left out."""
+def _save(path: Path, command: List[str], secrets: List[bytes]) -> bool:
+    """One command's output into a file, without secrets; what is not installed, or hangs, is left out."""
     if not shutil.which(command[0]):
         return False
     with path.open("wb") as output:
         try:
-            subprocess.run(command, stdout=output, stderr=subprocess.DEVNULL, timeout=COMMAND_S, stdin=subprocess.DEVNULL)
+            subprocess.run(
+                command, stdout=output, stderr=subprocess.DEVNULL, timeout=COMMAND_S, stdin=subprocess.DEVNULL
+            )
         except subprocess.TimeoutExpired:
             output.write(b"\n(cut: the command did not end in time)\n")
+    if secrets:
+        text = path.read_bytes()
+        for secret in secrets:
+            text = text.replace(secret, redact.MASK.encode())
+        path.write_bytes(text)
     return True
 
 
@@ -156,7 +201,11 @@ def listing(ctx: Context) -> List[Dict[str, Any]]:
 def journal_text(invocation: str, lines: int) -> str:
     done = subprocess.run(
         ["journalctl", "-o", "cat", "--all", "-n", str(lines), f"_SYSTEMD_INVOCATION_ID={invocation}"],
-        capture_output=True, text=True, errors="replace", timeout=COMMAND_S, stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=COMMAND_S,
+        stdin=subprocess.DEVNULL,
     )
     return done.stdout
 
@@ -166,7 +215,12 @@ def phases(name: str, invocation: str, emit: Emit) -> Iterator[None]:
     """While inside, report each phase of the start that the journal shows, once, and loading in percent."""
     command = ["journalctl", "-f", "-o", "cat", "--all", "-n", "all", f"_SYSTEMD_INVOCATION_ID={invocation}"]
     journal = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
     )
 
     def watch() -> None:

@@ -110,7 +110,9 @@ def undo_all(this: Run) -> Dict[str, Any]:
     mixed = False
     (this.ctx.state / "reserve").unlink(missing_ok=True)  # room to write the undo's own notes on a full disk
     for step, before in reversed(begun_steps(this)):
-        this.emit("undo", title=step.title(this))
+        title = step.undo_title(this)
+        if title:
+            this.emit("undo", title=title)
         try:
             step.undo(this, before)
         except Exception as error:  # noqa: BLE001  the remaining steps must still be undone

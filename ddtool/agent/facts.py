@@ -154,7 +154,13 @@ def model_facts(path: Path) -> Dict[str, Any]:
     """`config.json`, and whether every file that the weights' index names is there."""
     config = path / "config.json"
     if not config.is_file():
-        return {"path": str(path), "exists": path.exists(), "config": None, "missing": ["config.json"], "bytes": 0}
+        return {
+            "path": str(path),
+            "exists": path.exists(),
+            "config": None,
+            "missing": ["config.json"],
+            "bytes": 0,
+        }
     weights = sorted(path.glob("*.safetensors"))
     index = path / "model.safetensors.index.json"
     named = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else set()
@@ -174,7 +180,12 @@ def port_facts(address: str, port: int) -> Dict[str, Any]:
     if not client.listening(address, port):
         return {"port": port, "free": True}
     owner = clean.port_owner(port)
-    return {"port": port, "free": False, "pid": owner.pid if owner else None, "title": owner.title if owner else None}
+    return {
+        "port": port,
+        "free": False,
+        "pid": owner.pid if owner else None,
+        "title": owner.title if owner else None,
+    }
 
 
 def service_facts(ctx: Context, name: str) -> Dict[str, Any]:

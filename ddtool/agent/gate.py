@@ -1,8 +1,8 @@
 """The health gate: a service is up when it generates, alone and under concurrency, at the accept length asked for.
 
 A green `/health` is not enough: it can hide a wedged server, and in this generation of SGLang it runs a real
-prefill, so it is polled slowly. Accept length is of the gate's own requests, `completion_tokens / spec_verify_ct` from each one's
-meta_info, never the server's running average.
+prefill, so it is polled slowly. Accept length is of the gate's own requests, `completion_tokens / spec_verify_ct`
+from each one's meta_info, never the server's running average.
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ class Gate:
     def _wait(self, seconds: float, deadline: float, seen: str) -> None:
         self._check_alive()
         if time.monotonic() >= deadline:
-            raise Unhealthy(
-                f"{self.name} was not ready after {self.spec['start_s']:.0f} s: {seen}", hint=HANG
-            )
+            raise Unhealthy(f"{self.name} was not ready after {self.spec['start_s']:.0f} s: {seen}")
         time.sleep(seconds)
 
     def _check_alive(self) -> None:
@@ -121,7 +119,6 @@ class Gate:
             raise Unhealthy(
                 f"{self.name} is healthy by /health, but a completion got no answer "
                 f"within {self.spec['request_s']:.0f} s: {error}",
-                hint=HANG,
             ) from error
         if answer.status != 200 or not isinstance(answer.body, dict):
             self._check_alive()
@@ -149,6 +146,3 @@ class Gate:
         now = unit.show(self.name)
         if now.get("InvocationID") != self.invocation:
             raise Unhealthy(f"{self.name} restarted during the gate")
-
-
-HANG = "the stacks of its processes are in the journal and in the evidence: `ddtool logs --since invocation`"

@@ -36,10 +36,15 @@ def health(ctx: Context, unit_name: str) -> Optional[Dict[str, Any]]:
     if not client.listening(spec["address"], spec["port"]):
         return {"ok": False, "detail": f"nothing listens on {spec['address']}:{spec['port']}"}
     try:
-        answer = client.request(spec["address"], spec["port"], "/health", api_key=spec["api_key"], timeout=10.0)
+        answer = client.request(
+            spec["address"], spec["port"], "/health", api_key=spec["api_key"], timeout=10.0
+        )
     except OSError as error:
         return {"ok": False, "detail": f"/health does not answer: {error}"}
-    return {"ok": answer.status == 200, "detail": f"/health answers {answer.status} in {answer.seconds:.2f} s"}
+    return {
+        "ok": answer.status == 200,
+        "detail": f"/health answers {answer.status} in {answer.seconds:.2f} s",
+    }
 
 
 @op("generate")
@@ -50,13 +55,21 @@ def generate(
     spec = releases.current_gate(ctx, unit_name)
     if spec is None:
         raise Unhealthy(f"{unit_name} is not deployed on this host", hint="ddtool deploy PROFILE")
-    payload = {"text": prompt, "sampling_params": {"temperature": temperature, "max_new_tokens": max_new_tokens}}
+    payload = {
+        "text": prompt,
+        "sampling_params": {"temperature": temperature, "max_new_tokens": max_new_tokens},
+    }
     try:
-        answer = client.request(spec["address"], spec["port"], "/generate", payload, spec["api_key"], timeout_s)
+        answer = client.request(
+            spec["address"], spec["port"], "/generate", payload, spec["api_key"], timeout_s
+        )
     except OSError as error:
         raise Unhealthy(f"{unit_name} does not answer: {error}", hint="ddtool status") from error
     if answer.status != 200:
-        raise Unhealthy(f"{unit_name} answered {answer.status}: {str(answer.body)[:1000]}", hint="ddtool logs --since 5min")
+        raise Unhealthy(
+            f"{unit_name} answered {answer.status}: {str(answer.body)[:1000]}",
+            hint="ddtool logs --since 5min",
+        )
     return {
         "text": answer.body["text"],
         "meta_info": answer.body["meta_info"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Type
+from typing import Any, Dict, List, Optional, Type
 
 from . import clean, diagnostics, disk, evidence, releases, unit
 from .errors import Drift, Unhealthy
@@ -27,6 +27,10 @@ class Step:
 
     def title(self, run: Run) -> str:
         raise NotImplementedError
+
+    def undo_title(self, run: Run) -> Optional[str]:
+        """What the operator reads when it is undone; None for a step that changed nothing."""
+        return None
 
     def before(self, run: Run) -> Before:
         return {}
@@ -47,6 +51,9 @@ class WriteRelease(Step):
     def title(self, run: Run) -> str:
         return f"write release {self.args['id']}"
 
+    def undo_title(self, run: Run) -> Optional[str]:
+        return f"remove release {self.args['id']}"
+
     def do(self, run: Run, before: Before) -> None:
         releases.write(run.ctx, run.unit, self.args)
 
@@ -62,6 +69,9 @@ class Stop(Step):
 
     def title(self, run: Run) -> str:
         return f"stop {run.unit}"
+
+    def undo_title(self, run: Run) -> Optional[str]:
+        return f"start {run.unit} as it was" if self.args["restore"] else None
 
     def before(self, run: Run) -> Before:
         return {"active": unit.is_active(unit.show(run.unit))}
@@ -93,6 +103,9 @@ class Files(Step):
 
     def title(self, run: Run) -> str:
         return str(self.args["title"])
+
+    def undo_title(self, run: Run) -> Optional[str]:
+        return "put the former files back"
 
     def changes(self, run: Run) -> List[FileChange]:
         return [
@@ -165,9 +178,13 @@ class Start(Step):
     def title(self, run: Run) -> str:
         return f"start {run.unit}"
 
+    def undo_title(self, run: Run) -> Optional[str]:
+        return f"stop {run.unit}"
+
     def before(self, run: Run) -> Before:
         gate = self.args["gate"]
         clean.check_port_free(gate["address"], gate["port"])
+        evidence.drop_dead_proofs(run.ctx, run.unit)
         return {}
 
     def do(self, run: Run, before: Before) -> None:

@@ -143,4 +143,3 @@ def open_state(ctx: Context) -> Dict[str, Any]:
             plan = json.loads((folder / "plan.json").read_text())
             dead.append({key: plan[key] for key in ("id", "kind", "unit", "who")})
     return {"lock": owner, "dead": dead}
-

@@ -41,7 +41,7 @@ def safe(text: object) -> str:
 
 def words(text: str, style: str | None = None) -> None:
     """A sentence to the person at the terminal."""
-    stderr().print(safe(text), style=style)
+    stderr().print(safe(text), style=style, soft_wrap=True)
 
 
 def emit(command: str, data: dict[str, Any]) -> None:

@@ -34,6 +34,9 @@ def describe(event: Event) -> str | None:
         return f"    waiting for {event['what']}"
     if kind == "stacks":
         return f"    stacks asked of {len(event['processes'])} processes"
+    if kind == "tail":
+        lines = "\n".join(f"    | {line}" for line in event["lines"])
+        return f"its last words (all of them on the host in {event['evidence']}):\n{lines}"
     if kind == "failed":
         return f"failed: {event['message']}"
     if kind == "undo":

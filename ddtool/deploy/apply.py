@@ -80,6 +80,14 @@ def raise_for(result: Event) -> None:
     if not result.get("rolled_back", True):
         problems = "; ".join(result.get("undo_problems", []))
         raise DdtoolError(f"{error.message}. The rollback failed as well: {problems}", hint="ddtool status")
+    evidence = result.get("evidence")
+    if evidence and error.hint is None:
+        shown = (
+            "the stacks above show where its processes hung"
+            if evidence["stacks"]
+            else "see its last words above"
+        )
+        error.hint = f"{shown}; everything else is on the host in {evidence['folder']}"
     if isinstance(error, Unhealthy) and result.get("restored"):
         error.why = f"rolled back: release {result['restored']} runs again"
     elif isinstance(error, Unhealthy):

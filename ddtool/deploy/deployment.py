@@ -16,11 +16,25 @@ from ddtool.deploy.release import build_release
 from ddtool.deploy.session import open_agent
 from ddtool.deploy.toggle import compose_step, plan_toggle
 from ddtool.errors import PreflightError
-from ddtool.profile import Profile, resolve_secrets
+from ddtool.profile import Card, Profile, resolve_secrets
 from ddtool.profile.validate import require_valid
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
+GIB = 2**30
+
+
+def on_host(profile: Profile, facts: dict[str, Any]) -> Profile:
+    """The profile with shapes and card as this host has them, for validation that no longer assumes."""
+    target, drafter = facts["model"], facts["drafter"] or {}
+    if target["config"]:
+        gib = {"target_gib": target["bytes"] / GIB, "draft_gib": drafter.get("bytes", 0) / GIB}
+        profile = profile.with_model_config(target["config"], drafter.get("config"), **gib)
+    assumed, cards = profile.parallel.card, facts["gpus"]
+    if assumed and cards:
+        memory = min(card["memory_total_mib"] for card in cards) / 1024
+        profile = profile.with_card(Card(name=cards[0]["name"], memory_gib=memory, sms=assumed.sms))
+    return profile
 
 
 class Deployment:
@@ -75,7 +89,7 @@ class Deployment:
 
     def plan_deploy(self, *, take_over: bool = False) -> Plan:
         """Raises PreflightError when the host cannot run the profile, Drift when somebody's work is in the way."""
-        require_valid(self.profile)
+        require_valid(on_host(self.profile, self.facts))
         failed = preflight.failures(self.checks())
         if failed:
             raise PreflightError(

@@ -28,6 +28,7 @@ def check_all(profile: Profile, facts: Mapping[str, Any], now_unix: float) -> li
     return [
         *host(facts, now_unix),
         *gpus(profile, facts),
+        *install(profile),
         *venv(profile, facts),
         *provider(profile, facts),
         *pair(profile, facts),
@@ -91,6 +92,12 @@ def gpus(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
             f"tp {profile.parallel.tp} needs as many GPUs; there are {len(cards)}",
             "--set parallel.tp=N",
         )
+
+
+def install(profile: Profile) -> Iterator[Check]:
+    if profile.engine.install == "managed":
+        hint = "create the environment on the host and set engine.install: existing"
+        yield Check("install", "fail", "engine.install: managed is not built yet", hint)
 
 
 def venv(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:

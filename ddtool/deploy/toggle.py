@@ -1,4 +1,4 @@
-"""Plans that change files of the installed SGLang: diagnostics on and off, restore, adopt. One restart for the batch."""
+"""Plans that change files of the installed SGLang: diagnostics, restore, adopt. One restart for the batch."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import signal
-import sys
+from functools import partial
 from pathlib import Path
 
 SECRET_FIELDS = ("api_key", "admin_api_key", "ssl_keyfile_password")
@@ -19,7 +19,7 @@ logger = logging.getLogger("ddtool.probe")
 
 def load() -> None:
     """The plugin's entry point."""
-    for task in (mask_secrets, register_stacks, leave_proof):
+    for task in (mask_secrets, leave_proof):
         try:
             task()
         except Exception as error:  # noqa: BLE001  a probe that fails must not take the service with it
@@ -46,11 +46,6 @@ def mask_secrets() -> None:
     ServerArgs.__repr__ = ServerArgs.__str__ = masked
 
 
-def register_stacks() -> None:
-    """SIGUSR2: the stacks of all threads to stderr, which is the journal, even while the GIL is held."""
-    faulthandler.register(signal.SIGUSR2, file=sys.__stderr__ or 2, all_threads=True)
-
-
 def leave_proof() -> None:
     """`/run/ddtool/UNIT/PID-STARTTIME.json`, merged with what a patched file may have written before."""
     unit = os.environ.get("DDTOOL_UNIT")
@@ -61,7 +56,18 @@ def leave_proof() -> None:
     start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     path = folder / f"{os.getpid()}-{start}.json"
     proof = {"patches": [], **(json.loads(path.read_text()) if path.exists() else {})}
-    proof.update(pid=os.getpid(), start=start, stacks=True, engine=os.environ.get("DDTOOL_ENGINE"))
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(proof))
-    partial.replace(path)
+    stacks = path.with_suffix(".stacks")
+    register_stacks(stacks)
+    proof.update(pid=os.getpid(), start=start, stacks=stacks.name, engine=os.environ.get("DDTOOL_ENGINE"))
+    aside = path.with_suffix(".partial")
+    aside.write_text(json.dumps(proof))
+    aside.replace(path)
+
+
+def register_stacks(path: Path) -> None:
+    """SIGUSR2 writes the stacks of all threads, even while the GIL is held.
+
+    To a file of its own: faulthandler writes piecemeal, and in the journal the ranks' stacks would be shuffled.
+    """
+    file = open(path, "wb", buffering=0, opener=partial(os.open, mode=0o600))  # noqa: SIM115  for good
+    faulthandler.register(signal.SIGUSR2, file=file, all_threads=True)

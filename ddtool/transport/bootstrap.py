@@ -83,7 +83,7 @@ def start_command(sha: str, state: str, run: str, *, become: bool) -> str:
     if become:
         script = (
             missing
-            + f'if [ "$(id -u)" = 0 ]; then {python.format("")}; else {python.format("sudo -n -- ")}; fi'
+            + f'if [ "$(id -u)" = 0 ]; then {python.format("")}; else {python.format("env LC_ALL=C sudo -n -- ")}; fi'
         )
     else:
         script = missing + python.format("")
