@@ -1,8 +1,8 @@
-"""What the demo and the engine tests find in their sandbox: a Python environment with real SGLang, and a tiny model.
+"""What the demo and the engine tests find in their sandbox: real SGLang in a venv, and a tiny model.
 
 Two overlay layers over the root file system, built once and cached:
 
-    engine-data-KEY   /opt/sglang/cpu-standins, /opt/sglang/models, and the one .pth file that makes the stand-ins importable
+    engine-data-KEY   /opt/sglang/models, /opt/sglang/cpu-standins, and the .pth file that puts these on sys.path
     engine-venv-KEY   /opt/sglang/venv with the unmodified sglang wheel; it knows nothing of the other layer
 """
 
@@ -29,16 +29,17 @@ _PINS = _HERE / "pins-cpu.txt"
 _PTH = f"{VENV}/lib/python{wheels.PYTHON}/site-packages/ddtool-cpu-standins.pth"
 _NEEDED_BYTES = 3_500_000_000  # the wheels and what they unpack to lie side by side for a while
 
-# What a server imports. Doing it once here proves the environment, and leaves the bytecode in the layer: each fresh sandbox then
-# starts SGLang 10 s sooner and keeps 120 MB less in memory, where its own writes live.
+# What a server imports. Doing it once here proves the environment, and leaves the bytecode in the layer: each
+# fresh sandbox then starts SGLang 10 s sooner and keeps 120 MB less in memory, where its own writes live.
 _IMPORTS = """
 import sglang.launch_server, sglang.srt.entrypoints.http_server
 import sglang.srt.managers.scheduler, sglang.srt.managers.detokenizer_manager
 import sglang.srt.models.registry, sglang.srt.speculative.dflash_worker
 """
 
-# $1 root file system, $2 the layer's /opt, $3 wheels, $4 stand-ins. Bind mounts only, so that it also works where the cache
-# itself lies on an overlay (in a container). All of it is in a private mount namespace, gone with this process.
+# $1 root file system, $2 the layer's /opt, $3 wheels, $4 stand-ins, $5 the imports. Bind mounts only, so that it
+# also works where the cache itself lies on an overlay (in a container). All mounts are in a private namespace and
+# go with this process.
 _INSTALL = f"""
 set -e
 umask 022
@@ -50,20 +51,20 @@ mount --bind -o ro "$4" "$1/media"
 mount -t tmpfs tmpfs "$1/tmp"
 mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
-inside() {{
-  chroot "$1" env -i PATH=/usr/bin:/bin HOME=/tmp PYTHONPATH=/media SGLANG_USE_CPU_ENGINE=1 TRITON_INTERPRET=1 "${{@:2}}"
-}}
-inside "$1" python3 -m venv {VENV}
-inside "$1" sh -c '{VENV}/bin/python -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir /mnt/*.whl'
-inside "$1" {VENV}/bin/python -W ignore -c "$5"
+exec chroot "$1" env -i PATH=/usr/bin:/bin HOME=/tmp SGLANG_USE_CPU_ENGINE=1 TRITON_INTERPRET=1 sh -ec '
+python3 -m venv {VENV}
+{VENV}/bin/python -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir /mnt/*.whl
+PYTHONPATH=/media {VENV}/bin/python -W ignore -c "$1"
+' inside "$5"
 """
 
 
 def engine_layers(progress: Callable[[str], None]) -> list[Path]:
     """Overlay layers for `sandbox.up(layers=…)`, the lowest first; built when the cache has none.
 
-    The first time: about a minute, 0.6 GB of downloads, 2.4 GB of disk (3 GB while it builds). Raises PreflightError
-    when this machine cannot build them or pip finds no CPU build of torch, DdtoolError when a step fails.
+    The first time: one to two minutes, 0.6 GB of downloads, 2.4 GB of disk (3 GB while it builds). Raises
+    PreflightError when this machine cannot build them or pip finds no CPU build of torch, DdtoolError when a step
+    fails.
     """
     return [_data_layer(), _venv_layer(progress)]
 
@@ -82,7 +83,8 @@ def _data_layer() -> Path:
 
 def _venv_layer(progress: Callable[[str], None]) -> Path:
     root = rootfs.build(progress)
-    key = _text_key(root.name, _PINS.read_text(), _INSTALL, _IMPORTS)
+    # not the root file system's own key: how the guest is set up does not change what is installed here
+    key = _text_key(rootfs.SUITE, *rootfs.PACKAGES, _PINS.read_text(), _INSTALL, _IMPORTS)
     with _cached("engine-venv", key) as (target, layer):
         if layer:
             preflight.need_tools("unshare")
@@ -124,17 +126,8 @@ def _install(root: Path, layer: Path, downloads: Path) -> None:
     opt = layer / "opt"
     opt.mkdir(mode=0o755)
     command = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
-    command += [
-        "bash",
-        "-c",
-        _INSTALL,
-        "install",
-        str(root),
-        str(opt),
-        str(downloads),
-        str(_HERE / "cpu"),
-        _IMPORTS,
-    ]
+    command += ["sh", "-c", _INSTALL, "install"]
+    command += [str(root), str(opt), str(downloads), str(_HERE / "cpu"), _IMPORTS]
     result = subprocess.run(
         command,
         stdout=subprocess.PIPE,
@@ -152,7 +145,7 @@ def _need_space(folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < _NEEDED_BYTES:
         raise PreflightError(
-            f"{free / 1e9:.1f} GB are free at {cache_root()}, the sandbox's SGLang needs {_NEEDED_BYTES / 1e9:.1f}",
+            f"{free / 1e9:.1f} GB are free at {cache_root()}, SGLang needs {_NEEDED_BYTES / 1e9:.1f}",
             hint="make room, or name another folder with DDTOOL_CACHE",
         )
 

@@ -1,0 +1,41 @@
+"""Stock DFLASH on the demo's profile says exactly what plain decoding says."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+PROMPTS = [
+    "for name in os.listdir(",
+    "import os\n\ndef walk(path):\n    for ",
+    "class Reader:\n    def __init__(self",
+]
+TOKENS = 16
+NO_SPECULATION = dict.fromkeys(
+    (
+        "speculative_algorithm",
+        "speculative_draft_model_path",
+        "speculative_draft_attention_backend",
+        "speculative_num_draft_tokens",
+    )
+)
+
+
+def test_greedy_text_is_that_of_plain_decoding(serve):
+    plain = serve("demo", **NO_SPECULATION)
+    expected = plain.generate(PROMPTS, TOKENS)
+    plain.stop()
+
+    dflash = serve("demo")
+    found = dflash.generate(PROMPTS, TOKENS)
+
+    assert [completion.ids for completion in found] == [completion.ids for completion in expected]
+    assert all(len(completion.ids) == TOKENS for completion in found)
+    assert "spec_verify_ct" not in expected[0].meta or not expected[0].meta["spec_verify_ct"]
+    rounds = sum(completion.meta["spec_verify_ct"] for completion in found)
+    assert len(PROMPTS) * TOKENS / rounds > 1.2, "the drafter's guesses are not accepted"
+
+    log = dflash.log()
+    assert "Initialized DFLASH draft runner" in log
+    assert "StandInCalled" not in log

@@ -1,0 +1,99 @@
+"""Real SGLang on the CPU: one server process in a sandbox, spoken to over HTTP."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ddtool.sandbox import Sandbox, exec_inside
+
+START_S = 240  # 15 s on an idle machine with 2 cores
+REQUEST_S = 240
+
+
+@dataclass(frozen=True)
+class Completion:
+    text: str
+    ids: list[int]
+    meta: Mapping[str, Any]
+
+    @property
+    def accept_length(self) -> float:
+        """Tokens per verify round of this request alone."""
+        return self.meta["completion_tokens"] / self.meta["spec_verify_ct"]
+
+
+class EngineServer:
+    """A running server. `unit` is its transient unit inside `sandbox`, `port` where it listens there."""
+
+    def __init__(self, sandbox: Sandbox, unit: str, port: int) -> None:
+        self.sandbox, self.unit, self.port = sandbox, unit, port
+
+    @classmethod
+    def start(
+        cls, sandbox: Sandbox, unit: str, port: int, argv: Sequence[str], env: Mapping[str, str], config: str
+    ) -> EngineServer:
+        """Start SGLang with the YAML `config` and wait until it is ready. Fails with the log's end."""
+        server = cls(sandbox, unit, port)
+        path = f"/run/{unit}.yaml"
+        server._inside("sh", "-c", f"cat > {path}", input=config)
+        settings = [f"--setenv={name}={value}" for name, value in env.items()]
+        properties = ["--property=KillMode=mixed", "--property=LogRateLimitIntervalSec=1us"]
+        properties += ["--property=LogRateLimitBurst=4000000000"]
+        server._inside("systemd-run", f"--unit={unit}", *properties, *settings, "--", *argv, "--config", path)
+        server._wait()
+        return server
+
+    def generate(self, prompts: Sequence[str], max_tokens: int, **sampling: Any) -> list[Completion]:
+        """One completion a prompt, greedy unless `sampling` says else; all requests at once."""
+        parameters = {"temperature": 0, "max_new_tokens": max_tokens, **sampling}
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            return list(pool.map(lambda prompt: self._generate(prompt, parameters), prompts))
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """(status, body); status 0 when nothing answers."""
+        try:
+            with urllib.request.urlopen(self._url(path), timeout=10) as reply:
+                return reply.status, reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except OSError:
+            return 0, b""
+
+    def log(self) -> str:
+        return self._inside("journalctl", "--unit", self.unit, "--all", "--output=cat", "--no-pager")
+
+    def stop(self) -> None:
+        exec_inside(self.sandbox, ["systemctl", "stop", self.unit], timeout=90)
+
+    def _generate(self, prompt: str, parameters: Mapping[str, Any]) -> Completion:
+        body = json.dumps({"text": prompt, "sampling_params": parameters}).encode()
+        request = urllib.request.Request(self._url("/generate"), body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
+            answer = json.load(reply)
+        return Completion(answer["text"], answer["output_ids"], answer["meta_info"])
+
+    def _url(self, path: str) -> str:
+        return f"http://{self.sandbox.address}:{self.sandbox.published[self.port]}{path}"
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            # /health is 503 from the open port until the server's own warm-up request is answered
+            if self.get("/health")[0] == 200:
+                return
+            if exec_inside(self.sandbox, ["systemctl", "is-active", "--quiet", self.unit]).returncode:
+                raise AssertionError(f"{self.unit} ended while it started:\n{self.log()[-4000:]}")
+            time.sleep(0.5)
+        raise AssertionError(f"{self.unit} is not ready after {START_S} s:\n{self.log()[-4000:]}")
+
+    def _inside(self, *argv: str, input: str | None = None) -> str:
+        result = exec_inside(self.sandbox, argv, input=input)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
