@@ -34,7 +34,7 @@ def download(pins: Sequence[str], folder: Path) -> None:
     # torch first: it is the one that needs a setting, and half a gigabyte less is then fetched for nothing
     torch = [pin for pin in pins if pin.startswith(_TORCH + "==")]
     others = [pin for pin in pins if pin not in torch]
-    for part in (torch, others):
+    for part in filter(None, (torch, others)):
         result = subprocess.run(
             [*_pip(), *_arguments(folder), *part],
             stdout=subprocess.PIPE,
