@@ -142,30 +142,23 @@ def venv(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def provider(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
+    """Who answers the algorithm: the enum of the installed SGLang is asked, since its member would win over a plugin."""
     algorithm, kind = profile.speculative.algorithm, profile.engine.provider
     known = facts["venv"].get("algorithms") if facts["venv"]["exists"] else None
-    if algorithm == "NONE" or known is None:
+    if algorithm == "NONE":
         return
     if kind == "plugin":
-        detail = f"plugin, but this ddtool carries no engine that answers {algorithm}"
-        yield Check("provider", "fail", detail, "use an SGLang that has it: --set engine.provider=builtin")
-    if kind == "builtin" and algorithm not in known:
-        hint = "engine.provider: plugin ships ddtool's engine" if algorithm == "DDTREE" else None
-        yield Check(
-            "provider",
-            "fail",
-            f"builtin, but the installed SGLang has no {algorithm} (it has {', '.join(known)})",
-            hint,
-        )
-    elif kind == "plugin" and algorithm in known:
-        detail = f"plugin, but the installed SGLang has {algorithm} built in, and its own would silently win"
-        yield Check(
-            "provider",
-            "fail",
-            detail,
-            "--set engine.provider=builtin, or point engine.venv at a stock SGLang",
-        )
-    elif kind == "builtin":
+        if known is not None and algorithm in known:
+            detail = f"plugin, but the installed SGLang has {algorithm} built in, and its own would silently win"
+            hint = "--set engine.provider=builtin, or point engine.venv at a stock SGLang"
+        else:
+            detail = f"plugin, but this ddtool carries no engine that answers {algorithm}"
+            hint = "point engine.venv at an SGLang that has it, with --set engine.provider=builtin"
+        yield Check("provider", "fail", detail, hint)
+    elif known is not None and algorithm not in known:
+        detail = f"builtin, but the installed SGLang has no {algorithm} (it has {', '.join(known)})"
+        yield Check("provider", "fail", detail, "point engine.venv at an SGLang that has it")
+    elif known is not None:
         yield Check("provider", "ok", f"the installed SGLang answers {algorithm}")
 
 

@@ -18,8 +18,8 @@ for folder, folders, files in os.walk("/"):
         path = os.path.join(folder, name)
         stat = os.lstat(path)
         kind = os.readlink(path) if os.path.islink(path) else ""
-        size = stat.st_size if name in files else 0
-        found[path] = [oct(stat.st_mode), stat.st_uid, stat.st_gid, size, stat.st_mtime_ns if name in files else 0, kind]
+        size, mtime = (stat.st_size, stat.st_mtime_ns) if name in files else (0, 0)
+        found[path] = [oct(stat.st_mode), stat.st_uid, stat.st_gid, size, mtime, kind]
         if name in files and not kind and path.startswith(("/etc", "/opt/mini", "/var/lib/ddtool", "/root")):
             found[path].append(hashlib.sha256(open(path, "rb").read()).hexdigest())
 print(json.dumps(found))

@@ -1,0 +1,117 @@
+"""Rules of the command line as a whole: exit codes, streams, imports, documentation."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.cli import ddtool
+
+import ddtool as package
+from ddtool import errors
+
+CLI = Path(package.__file__).parent / "cli"
+DOCS = Path(__file__).parents[2] / "docs"
+HEAVY = ("torch", "paramiko", "pydantic", "yaml", "httpx")
+
+
+def commands() -> list[str]:
+    """Every command as it is typed: `deploy`, `profile show`, …"""
+    from typer.main import get_command
+
+    from ddtool.cli import app
+
+    found = []
+    for name, command in get_command(app).commands.items():
+        inner = getattr(command, "commands", None)
+        found += [f"{name} {sub}" for sub in inner] if inner else [name]
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(CLI.glob("*.py")), ids=lambda path: path.name)
+def test_no_exit_is_returned_and_no_error_is_swallowed(path: Path) -> None:
+    """`return typer.Exit(3)` exits 0, and a bare except would turn Exit into success."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Return) and node.value is not None:
+            assert "Exit" not in ast.unparse(node.value), f"{path.name}:{node.lineno}"
+        if isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else ""
+            assert caught not in ("", "Exception", "BaseException"), f"{path.name}:{node.lineno}"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = "import sys, ddtool.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script, *HEAVY], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_command_is_documented_with_help_and_in_the_reference() -> None:
+    reference = (DOCS / "reference.md").read_text()
+    for command in commands():
+        assert re.search(rf"^#+ `ddtool {re.escape(command)}`", reference, re.M), command
+        done = ddtool(*command.split(), "--help")
+        assert done.returncode == 0, command
+        assert len(done.stdout.split()) > 10, command
+
+
+def test_the_reference_documents_no_command_that_does_not_exist() -> None:
+    documented = re.findall(r"^#+ `ddtool ([a-z -]+)`", (DOCS / "reference.md").read_text(), re.M)
+    assert set(documented) == set(commands())
+
+
+def test_every_error_class_has_an_exit_code_of_the_table() -> None:
+    found = {errors.DdtoolError}
+    while more := {sub for cls in found for sub in cls.__subclasses__()} - found:
+        found |= more
+    codes = {cls.__name__: cls.exit_code for cls in found if cls.__module__ == "ddtool.errors"}
+    assert set(codes.values()) == {1, 2, 3, 4, 5, 6, 7, 8}
+    assert {cls.name for cls in agent_errors()} <= set(errors.AGENT_ERRORS)
+
+
+def agent_errors() -> list[type]:
+    from ddtool.agent import errors as agent
+
+    return [cls for cls in vars(agent).values() if isinstance(cls, type) and issubclass(cls, agent.AgentError)]
+
+
+def test_bad_arguments_exit_2() -> None:
+    assert ddtool("deploy", "--no-such-option").returncode == 2
+    assert ddtool("no-such-command").returncode == 2
+
+
+def test_unknown_profile_says_what_there_is() -> None:
+    done = ddtool("deploy", "k26-ddtre", "--offline")
+    assert done.returncode == 2
+    assert "k26-ddtree" in done.stderr
+    assert done.stdout == ""
+
+
+def test_unbound_profile_exits_2_with_the_command_that_binds_it() -> None:
+    done = ddtool("status", "-p", "k26-ddtree")
+    assert done.returncode == 2
+    assert "ddtool profile bind k26-ddtree HOST" in done.stderr
+
+
+def test_offline_plan_of_the_real_target_is_complete() -> None:
+    shown = ddtool("deploy", "k26-ddtree", "--dry-run", "--offline")
+    assert shown.returncode == 0, shown.stderr
+    for words in ("tp-size: 8", "speculative-num-draft-tokens: 33", "ConditionPathExists=", "assumed"):
+        assert words in shown.stdout
+
+
+def test_without_a_terminal_a_change_needs_yes() -> None:
+    from ddtool.cli.output import confirm
+
+    with pytest.raises(errors.UsageError) as error:
+        confirm("Apply?", yes=False)
+    assert error.value.hint == "add --yes"
+
+
+def test_remote_text_is_data() -> None:
+    from ddtool.cli.output import safe
+
+    assert safe("\x1b[31mred\x1b[0m [/bold] \x07") == "[31mred[0m [/bold] "
