@@ -54,6 +54,8 @@ def normal_form(node: Any) -> Any:
         fields = []
         for name, value in ast.iter_fields(node):
             kept = value[1:] if documented and name == "body" else value
+            if isinstance(node, ast.JoinedStr):  # Python 3.12 puts an empty text after a nested format
+                kept = [part for part in value if not (isinstance(part, ast.Constant) and part.value == "")]
             if name not in IGNORED and kept is not None and kept != []:
                 fields.append([name, normal_form(kept)])
         return [type(node).__name__, fields]

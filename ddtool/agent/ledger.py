@@ -92,13 +92,21 @@ def state(install: Install, entry: Optional[Json], name: str, found: Optional[st
             return UNMANAGED
         return PRISTINE if found == recorded else FOREIGN
     baseline = entry["baseline"]
-    if recorded != baseline["record"]:
+    if upgraded(install, entry, name):
         return LOST if found == recorded else FOREIGN
     if found == entry["sha"]:
         return OURS if entry["patches"] else BASELINE
     if found == baseline["sha"]:
         return BASELINE
     return LOST if found == recorded else FOREIGN
+
+
+def upgraded(install: Install, entry: Json, name: str) -> bool:
+    """The installed version is not the one the entry was made on. Files beyond the wheel have no version."""
+    recorded, baseline = install.record.get(name), entry["baseline"]
+    if recorded is None and baseline["record"] is None:
+        return False
+    return (recorded, install.version) != (baseline["record"], baseline["version"])
 
 
 def now() -> str:

@@ -84,11 +84,7 @@ class Managed:
     def refuse_half_upgraded(self, names: Sequence[str]) -> None:
         """RECORD is of another version than the file's entry, and the file is not that version's."""
         entries = self.ledger.files
-        torn = [
-            name
-            for name in names
-            if name in entries and entries[name]["baseline"]["record"] != self.install.record.get(name)
-        ]
+        torn = [n for n in names if n in entries and ledger.upgraded(self.install, entries[n], n)]
         if torn:
             raise Drift(
                 f"{self.install.dist} was upgraded to {self.install.version} around them: {', '.join(torn)}",
