@@ -11,6 +11,7 @@ from support import mini
 from support.remote import output, ssh, until
 
 from ddtool import profile
+from ddtool.probe import probe_files
 from ddtool.profile.launch import argv, config_text
 from ddtool.sandbox import Sandbox
 
@@ -117,3 +118,18 @@ def test_hangs_on_demand(installed: Sandbox, start) -> None:
     until(lambda: "TP1] Load weight begin" in journal(installed))
     assert get(installed, "/health").startswith("0")
     output(installed, "timeout 3 systemctl stop sglang-mini")
+
+
+def test_the_host_probe_works_in_every_process(installed: Sandbox, start) -> None:
+    for name, data in probe_files().items():
+        path = f"/opt/mini/probe/{name}"
+        output(installed, f"mkdir -p $(dirname {path}) && cat > {path}", input=data.decode())
+    start(PYTHONPATH="/opt/mini/probe", DDTOOL_UNIT="sglang-mini", DDTOOL_RUN="/run/mini-proofs")
+    until(lambda: healthy(installed))
+    assert KEY not in journal(installed).rpartition("server_args=")[2]
+    proofs = output(installed, "ls /run/mini-proofs/sglang-mini").split()
+    ranks = output(installed, "pgrep -f ^sglang::scheduler_TP").split()
+    assert {proof.partition("-")[0] for proof in proofs} > set(ranks)
+    output(installed, f"kill -USR2 {ranks[0]}")
+    until(lambda: "Current thread" in journal(installed))
+    assert healthy(installed)
