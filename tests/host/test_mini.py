@@ -131,5 +131,5 @@ def test_the_host_probe_works_in_every_process(installed: Sandbox, start) -> Non
     ranks = output(installed, "pgrep -f ^sglang::scheduler_TP").split()
     assert {proof.partition("-")[0] for proof in proofs} > set(ranks)
     output(installed, f"kill -USR2 {ranks[0]}")
-    until(lambda: "Current thread" in journal(installed))
+    until(lambda: "scheduler.py" in ssh(installed, f"cat /run/mini-proofs/sglang-mini/{ranks[0]}-*").stdout)
     assert healthy(installed)
