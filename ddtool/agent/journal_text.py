@@ -143,7 +143,7 @@ class Reader:
         if key not in self._tracebacks:
             return own
         body = _TORCH_RANK.sub("", line, count=1)
-        body = body[1:] if body is not line and body.startswith(" ") else body
+        body = body[1:] if body != line and body.startswith(" ") else body
         if body.startswith((" ", "\t")) or not body or body.startswith(_CHAINED) or _EXCEPTION.match(body):
             return "error"
         # An exception with an unusual class name, or further lines of its message: only a line that says
