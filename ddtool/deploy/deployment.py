@@ -137,7 +137,12 @@ class Deployment:
         return answer
 
     def plan_toggle(self, kind: str, request: dict[str, Any], *, restart: bool) -> Plan:
-        return plan_toggle(kind, self.unit, request, self.preview(request), self.facts, restart=restart)
+        """`unknown_functions` holds afterwards what the patches were not checked on, for the operator's consent."""
+        preview = self.preview(request)
+        self.unknown_functions: list[dict[str, Any]] = preview["unknown"]
+        if self.unknown_functions:
+            request = {**request, "confirm_unknown": True}
+        return plan_toggle(kind, self.unit, request, preview, self.facts, restart=restart)
 
     def apply(self, plan: Plan, on_event: OnEvent, why: str | None = None) -> Event:
         """The transaction's result. Raises its error, after the host has undone it."""

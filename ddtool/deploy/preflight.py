@@ -142,14 +142,16 @@ def venv(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def provider(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
-    """Who answers the algorithm: the enum of the installed SGLang is asked, since its member would win over a plugin."""
+    """Who answers the algorithm: the installed SGLang's enum is asked, since its member would win over a plugin."""
     algorithm, kind = profile.speculative.algorithm, profile.engine.provider
     known = facts["venv"].get("algorithms") if facts["venv"]["exists"] else None
     if algorithm == "NONE":
         return
     if kind == "plugin":
         if known is not None and algorithm in known:
-            detail = f"plugin, but the installed SGLang has {algorithm} built in, and its own would silently win"
+            detail = (
+                f"plugin, but the installed SGLang has {algorithm} built in, and its own would silently win"
+            )
             hint = "--set engine.provider=builtin, or point engine.venv at a stock SGLang"
         else:
             detail = f"plugin, but this ddtool carries no engine that answers {algorithm}"

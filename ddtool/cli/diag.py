@@ -1,0 +1,235 @@
+"""`ddtool diag …` and `ddtool restore`: instrumented patches on and off, and back to clean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, YesOpt
+
+if TYPE_CHECKING:
+    from ddtool.deploy.deployment import Deployment
+
+app = typer.Typer(
+    help="Diagnostics: instrumented patches, proven clean, live and gone.", no_args_is_help=True
+)
+
+RestartOpt = Annotated[
+    bool, typer.Option("--restart", help="Restart the service once, so that every rank loads it.")
+]
+ForceOpt = Annotated[
+    bool, typer.Option("--force", help="Overwrite foreign edits; a copy of them is kept on the host.")
+]
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="diag")
+    root.command()(restore)
+
+
+@app.command(name="list")
+def list_patches(json: JsonOpt = False) -> None:
+    """The diagnostics that this ddtool ships, with the releases each was checked on."""
+    from ddtool.cli import output
+    from ddtool.diagnostics.definition import load_all
+
+    patches = load_all()
+    if json:
+        output.emit("diag.list", {"patches": [about(patch) for patch in patches]})
+        return
+    rows = [(patch.name, patch.kind, ", ".join(patch.releases), patch.summary) for patch in patches]
+    output.stdout().print(output.table(None, ("name", "kind", "releases", "what it shows"), rows))
+
+
+def about(patch: Any) -> dict[str, Any]:
+    fields = ("name", "kind", "summary", "cost", "expires", "events", "releases", "sha")
+    return {name: getattr(patch, name) for name in fields}
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="The diagnostic's name.")],
+    json: JsonOpt = False,
+) -> None:
+    """One diagnostic: what it shows, its events, its cost, and the code that it inserts."""
+    from ddtool.cli import output
+    from ddtool.diagnostics.definition import load
+
+    patch = load(name)
+    if json:
+        output.emit("diag.show", {**about(patch), "targets": patch.to_json()["targets"]})
+        return
+    console = output.stdout()
+    console.print(f"{patch.name} ({patch.kind})", style="bold")
+    console.print(patch.summary)
+    console.print(f"cost: {patch.cost}")
+    if patch.expires:
+        console.print(f"expires: {patch.expires} days after it was enabled")
+    console.print(output.table("events", ("event", "when, and its fields"), patch.events.items()))
+    for target in patch.targets:
+        console.print(f"{target.file}, {target.function} ({', '.join(target.releases)})", style="bold")
+        for edit in target.edits:
+            console.print(f"  {edit.place} `{edit.anchor}`:", style="dim")
+            console.print("\n".join(f"    {line}" for line in edit.code.splitlines()), soft_wrap=True)
+
+
+@app.command()
+def enable(
+    names: Annotated[list[str], typer.Argument(help="Diagnostics to put into the installed SGLang.")],
+    restart: RestartOpt = False,
+    why: Annotated[str, typer.Option("--why", help="Kept in the host's ledger.")] = "",
+    force: ForceOpt = False,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    yes: YesOpt = False,
+    json: JsonOpt = False,
+) -> None:
+    """Put diagnostics into the installed SGLang. Running processes keep the old code until a restart."""
+    from ddtool.diagnostics.definition import load
+
+    definitions = [load(name).to_json() for name in names]
+    toggle(
+        "diag enable",
+        {"enable": definitions, "disable": [], "why": why, "force": force},
+        restart,
+        profile,
+        host,
+        yes,
+        json,
+    )
+
+
+@app.command()
+def disable(
+    names: Annotated[list[str], typer.Argument(help="Diagnostics to take out again.")],
+    restart: RestartOpt = False,
+    force: ForceOpt = False,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    yes: YesOpt = False,
+    json: JsonOpt = False,
+) -> None:
+    """Take diagnostics out; files with none left are their baseline again, byte for byte."""
+    toggle(
+        "diag disable", {"enable": [], "disable": names, "force": force}, restart, profile, host, yes, json
+    )
+
+
+def toggle(
+    kind: str,
+    request: dict[str, Any],
+    restart: bool,
+    profile: str | None,
+    host: str | None,
+    yes: bool,
+    json: bool,
+) -> None:
+    from ddtool.deploy.session import operator
+
+    def with_venv(deployment: Deployment) -> dict[str, Any]:
+        return {"op": "toggle", "venv": deployment.profile.engine.venv, "who": operator(), **request}
+
+    change(kind, with_venv, restart, profile, host, yes, json)
+
+
+def change(
+    kind: str,
+    make_request: Any,
+    restart: bool,
+    profile: str | None,
+    host: str | None,
+    yes: bool,
+    json: bool,
+) -> None:
+    """Preview, show, ask, apply: the same for enable, disable, restore and adopt."""
+    from ddtool.cli import options, output, plans, progress
+    from ddtool.deploy.deployment import Deployment
+
+    chosen, name = options.selected(profile, None, host)
+    with Deployment(chosen, name) as deployment:
+        deployment.settle(progress.show)
+        request = make_request(deployment)
+        plan = deployment.plan_toggle(kind, request, restart=restart)
+        unknown = deployment.unknown_functions
+        if not json:
+            plans.show(plan, name, json)
+        result: dict[str, Any] = {"ok": True, "unit": plan.unit}
+        if plan.steps:
+            question = f"{kind} on {name}?"
+            if unknown:
+                question = (
+                    f"{len(unknown)} functions are unlike any release that this was checked on. {question}"
+                )
+            output.confirm(question, yes)
+            result = deployment.apply(plan, progress.show, why=request.get("why"))
+        if json:
+            output.emit(
+                kind.replace(" ", "."),
+                {**result, "changed": bool(plan.steps), "round_trips": deployment.round_trips},
+            )
+        else:
+            tell(kind, result, changed=bool(plan.steps))
+
+
+def tell(kind: str, result: dict[str, Any], *, changed: bool) -> None:
+    from ddtool.cli import output
+
+    for item in result.get("diagnostics") or []:
+        patches = ", ".join(item["patches"]) or "no patch"
+        output.words(
+            f"{item['file']}: {item['before']} → {item['after']} ({patches}), sha256 {item['sha256'][:16]}…"
+        )
+    output.words(f"{kind}: {'done' if changed else 'nothing to do'}", "green")
+
+
+@app.command()
+def status(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:
+    """Each enabled diagnostic: on disk, and loaded by which ranks of the running unit."""
+    from ddtool.cli import options, output
+    from ddtool.deploy.deployment import Deployment
+    from ddtool.diagnostics import view
+
+    chosen, name = options.selected(profile, None, host)
+    with Deployment(chosen, name) as deployment:
+        state = deployment.agent.call("diag.state", venv=chosen.engine.venv, unit=deployment.unit)
+        if json:
+            output.emit("diag.status", {**state, "host": name, "round_trips": deployment.round_trips})
+            return
+        console = output.stdout()
+        console.print(output.safe(view.headline(state)), style="bold")
+        if state["patches"]:
+            columns = ("diagnostic", "on disk", "loaded", "enabled")
+            console.print(output.table(None, columns, view.patch_rows(state)))
+        for patch, ranks in view.leftover_rows(state):
+            console.print(output.safe(f"{patch} is off, but {ranks} still run it: restart to be rid of it"))
+        for kind, files in view.by_group(state["files"]).items():
+            console.print(output.safe(f"{kind}: {', '.join(files)}"))
+
+
+def restore(
+    to: Annotated[
+        str, typer.Option("--to", help="baseline, wheel, or an adopted baseline's name.")
+    ] = "baseline",
+    wheel: Annotated[
+        str | None,
+        typer.Option(
+            "--wheel", help="SGLang's wheel file, for bytes that the host has lost.", show_default=False
+        ),
+    ] = None,
+    restart: RestartOpt = False,
+    force: ForceOpt = False,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    yes: YesOpt = False,
+    json: JsonOpt = False,
+) -> None:
+    """Every managed file back to its recorded baseline, proven by hash."""
+    from ddtool.deploy.wheels import wanted_from
+
+    def request(deployment: Deployment) -> dict[str, Any]:
+        venv = deployment.profile.engine.venv
+        files = wanted_from(wheel, deployment.agent, venv) if wheel else None
+        return {"op": "restore", "venv": venv, "to": to, "wheel_files": files, "force": force}
+
+    change("restore", request, restart, profile, host, yes, json)
