@@ -13,7 +13,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 from urllib.parse import unquote, urlsplit
 
 from .disk import digest
@@ -64,22 +64,16 @@ def site_packages(venv: str) -> Path:
 
 def find(venv: str, dist: str = "sglang") -> Install:
     """The installation of `dist` in a virtual environment. Raises PreflightError when it is not there."""
-    install = find_in(site_packages(venv), dist)
-    if install is None:
-        raise PreflightError(f"{dist} is not installed in {venv}", "check engine.venv in the profile")
-    return install
-
-
-def find_in(site: Path, dist: str) -> Optional[Install]:
+    site = site_packages(venv)
     infos = _dist_infos(site, dist)
     if not infos:
         if not (site / dist).is_dir():
-            return None
+            raise PreflightError(f"{dist} is not installed in {venv}", "check engine.venv in the profile")
         return Install(dist, site, unmanaged=f"{dist} in {site} has no dist-info: nothing says what is clean")
     if len(infos) > 1:
         names = ", ".join(info.name for info in infos)
         return Install(dist, site, unmanaged=f"{site} lists several versions ({names}): an install broke off")
-    version = _version(infos[0])
+    version = infos[0].name[: -len(".dist-info")].partition("-")[2]
     source = _editable_source(infos[0])
     if source is not None:
         return Install(dist, _package_root(source, dist), version, unmanaged=f"editable install of {source}")
@@ -89,39 +83,6 @@ def find_in(site: Path, dist: str) -> Optional[Install]:
             dist, site, version, unmanaged=f"{infos[0].name} has no RECORD: nothing says what is clean"
         )
     return Install(dist, site, version, record)
-
-
-def version(site: Path, dist: str) -> Optional[str]:
-    """The version of a distribution in a site-packages folder; None when it is not there."""
-    infos = _dist_infos(site, dist)
-    return _version(infos[0]) if infos else None
-
-
-def summary(site: Path, dist: str) -> Dict[str, Any]:
-    """What preflight says about an installation.
-
-    `{state: missing}`, `{state: unmanaged, reason}`, or `{state: verified, files, modified, missing, added}` where
-    the last three are lists of relative names.
-    """
-    install = find_in(site, dist)
-    if install is None:
-        return {"state": "missing"}
-    if install.unmanaged:
-        return {"state": "unmanaged", "reason": install.unmanaged}
-    states = verify(install)
-    return {
-        "state": "verified",
-        "files": len(states),
-        "modified": sorted(name for name, state in states.items() if state == CHANGED),
-        "missing": sorted(name for name, state in states.items() if state == MISSING),
-        "added": added(install),
-    }
-
-
-def record_hash(site: Path, dist: str, name: str) -> Optional[str]:
-    """sha256 (hex) that RECORD gives for one file, or None."""
-    infos = _dist_infos(site, dist)
-    return _read_record(infos[0] / "RECORD").get(name) if len(infos) == 1 else None
 
 
 def verify(install: Install, names: Optional[Sequence[str]] = None) -> Dict[str, str]:
@@ -147,10 +108,6 @@ def _dist_infos(site: Path, dist: str) -> List[Path]:
     return [
         info for info in sorted(site.glob("*.dist-info")) if _normal(info.name.partition("-")[0]) == wanted
     ]
-
-
-def _version(info: Path) -> str:
-    return info.name[: -len(".dist-info")].partition("-")[2]
 
 
 def _normal(name: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ddtool.cli.diag import DryRunOpt
 from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, YesOpt
 
 if TYPE_CHECKING:
@@ -60,20 +62,26 @@ def adopt(
         list[str] | None,
         typer.Argument(help="Files as sglang/…; default: all that differ.", show_default=False),
     ] = None,
+    dry_run: DryRunOpt = False,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     yes: YesOpt = False,
     json: JsonOpt = False,
 ) -> None:
-    """Record the bytes that are there now as clean. `restore` goes back to them from then on."""
-    from ddtool.cli.diag import change
+    """Show how the files differ from the wheel and record their bytes as clean: `restore` goes back to them."""
+    from ddtool.cli.diag import How, change
     from ddtool.deploy.session import operator
 
     def request(deployment: Deployment) -> dict[str, Any]:
         venv = deployment.profile.engine.venv
+        if not json:
+            found = deployment.agent.call("baseline.show", deadline_s=60.0, venv=venv)
+            listed = [item for item in found["files"] if not files or item["file"] in files]
+            if listed:
+                print_files(listed)
         return {"op": "adopt", "venv": venv, "name": name, "files": files or None, "who": operator()}
 
-    change("baseline adopt", request, False, profile, host, yes, json)
+    change("baseline adopt", request, profile, host, How(False, (), dry_run, yes, json))
 
 
 @app.command()
@@ -87,7 +95,7 @@ def show(
     json: JsonOpt = False,
 ) -> None:
     """A baseline's diff against the wheel, and debugging lines left over in it."""
-    from ddtool.cli import options, output, plans
+    from ddtool.cli import options, output
     from ddtool.deploy.deployment import Deployment
     from ddtool.deploy.wheels import wanted_from
 
@@ -101,8 +109,15 @@ def show(
         if json:
             output.emit("baseline.show", {**found, "host": where, "round_trips": deployment.round_trips})
             return
+    print_files(found["files"])
+
+
+def print_files(files: Sequence[Mapping[str, Any]]) -> None:
+    """Each with its diff against the wheel and the debugging lines left in it."""
+    from ddtool.cli import output, plans
+
     console = output.stdout()
-    for item in found["files"]:
+    for item in files:
         console.print(output.safe(f"{item['file']}: {item['state']}, sha256 {item['sha256']}"), style="bold")
         for line in (item["diff"] or "").splitlines():
             console.print(f"  {output.safe(line)}", style=plans.diff_colour(line), soft_wrap=True)
@@ -110,5 +125,5 @@ def show(
             console.print(f"  {item['no_diff']}")
         for mark in item["markers"]:
             console.print(output.safe(f"  left over at line {mark['line']}: {mark['text']}"), style="yellow")
-    if not found["files"]:
+    if not files:
         console.print("nothing differs from the wheel")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,6 +22,11 @@ RestartOpt = Annotated[
 ForceOpt = Annotated[
     bool, typer.Option("--force", help="Overwrite foreign edits; a copy of them is kept on the host.")
 ]
+AlsoOpt = Annotated[
+    list[str] | None,
+    typer.Option("--also-affects", metavar="UNIT", help="Another unit that runs from the same environment."),
+]
+DryRunOpt = Annotated[bool, typer.Option("--dry-run", help="Show the plan and touch nothing.")]
 
 
 def register(root: typer.Typer) -> None:
@@ -80,6 +86,8 @@ def enable(
     restart: RestartOpt = False,
     why: Annotated[str, typer.Option("--why", help="Kept in the host's ledger.")] = "",
     force: ForceOpt = False,
+    also_affects: AlsoOpt = None,
+    dry_run: DryRunOpt = False,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     yes: YesOpt = False,
@@ -88,16 +96,9 @@ def enable(
     """Put diagnostics into the installed SGLang. Running processes keep the old code until a restart."""
     from ddtool.diagnostics.definition import load
 
-    definitions = [load(name).to_json() for name in names]
-    toggle(
-        "diag enable",
-        {"enable": definitions, "disable": [], "why": why, "force": force},
-        restart,
-        profile,
-        host,
-        yes,
-        json,
-    )
+    wanted = {"enable": [load(name).to_json() for name in names], "disable": [], "why": why, "force": force}
+    how = How(restart, also_affects or (), dry_run, yes, json)
+    change("diag enable", lambda deployment: toggle(deployment, wanted), profile, host, how)
 
 
 @app.command()
@@ -105,42 +106,48 @@ def disable(
     names: Annotated[list[str], typer.Argument(help="Diagnostics to take out again.")],
     restart: RestartOpt = False,
     force: ForceOpt = False,
+    also_affects: AlsoOpt = None,
+    dry_run: DryRunOpt = False,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     yes: YesOpt = False,
     json: JsonOpt = False,
 ) -> None:
     """Take diagnostics out; files with none left are their baseline again, byte for byte."""
-    toggle(
-        "diag disable", {"enable": [], "disable": names, "force": force}, restart, profile, host, yes, json
-    )
+    from ddtool.diagnostics import consent, definition
+
+    wanted = {"enable": [], "disable": names, "force": force}
+
+    def request(deployment: Deployment) -> dict[str, Any]:
+        enabled = [patch["name"] for patch in deployment.facts["diagnostics"]["patches"]]
+        consent.check_disable(names, enabled, definition.names())
+        return toggle(deployment, wanted)
+
+    change("diag disable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json))
 
 
-def toggle(
-    kind: str,
-    request: dict[str, Any],
-    restart: bool,
-    profile: str | None,
-    host: str | None,
-    yes: bool,
-    json: bool,
-) -> None:
+def toggle(deployment: Deployment, wanted: Mapping[str, Any]) -> dict[str, Any]:
     from ddtool.deploy.session import operator
 
-    def with_venv(deployment: Deployment) -> dict[str, Any]:
-        return {"op": "toggle", "venv": deployment.profile.engine.venv, "who": operator(), **request}
+    return {"op": "toggle", "venv": deployment.profile.engine.venv, "who": operator(), **wanted}
 
-    change(kind, with_venv, restart, profile, host, yes, json)
+
+class How(NamedTuple):
+    """The options that enable, disable, restore and adopt share."""
+
+    restart: bool
+    also_affects: Sequence[str]
+    dry_run: bool
+    yes: bool
+    json: bool
 
 
 def change(
     kind: str,
-    make_request: Any,
-    restart: bool,
+    make_request: Callable[[Deployment], dict[str, Any]],
     profile: str | None,
     host: str | None,
-    yes: bool,
-    json: bool,
+    how: How,
 ) -> None:
     """Preview, show, ask, apply: the same for enable, disable, restore and adopt."""
     from ddtool.cli import options, output, plans, progress
@@ -148,28 +155,39 @@ def change(
 
     chosen, name = options.selected(profile, None, host)
     with Deployment(chosen, name) as deployment:
-        deployment.settle(progress.show)
+        if not how.dry_run:
+            deployment.settle(progress.show)
         request = make_request(deployment)
-        plan = deployment.plan_toggle(kind, request, restart=restart)
-        unknown = deployment.unknown_functions
-        if not json:
-            plans.show(plan, name, json)
+        plan = deployment.plan_toggle(kind, request, restart=how.restart, also_affects=how.also_affects)
+        if how.dry_run or not how.json:
+            plans.show(plan, name, how.json, deployment.round_trips)
+        show_unknown(deployment.unknown_functions)
+        if how.dry_run:
+            return
         result: dict[str, Any] = {"ok": True, "unit": plan.unit}
         if plan.steps:
-            question = f"{kind} on {name}?"
-            if unknown:
-                question = (
-                    f"{len(unknown)} functions are unlike any release that this was checked on. {question}"
-                )
-            output.confirm(question, yes)
+            unchecked = (
+                "The patch was not checked on the functions above. " if deployment.unknown_functions else ""
+            )
+            output.confirm(f"{unchecked}{kind} on {name}?", how.yes)
             result = deployment.apply(plan, progress.show, why=request.get("why"))
-        if json:
+        if how.json:
             output.emit(
                 kind.replace(" ", "."),
                 {**result, "changed": bool(plan.steps), "round_trips": deployment.round_trips},
             )
         else:
             tell(kind, result, changed=bool(plan.steps))
+
+
+def show_unknown(functions: Sequence[Mapping[str, Any]]) -> None:
+    from ddtool.cli import output
+
+    for item in functions:
+        where = f"{item['function']} in {item['file']}"
+        output.words(f"{item['patch']} was not checked on this version of {where}:", "yellow")
+        for line in item["source"].splitlines():
+            output.words(f"    {line}")
 
 
 def tell(kind: str, result: dict[str, Any], *, changed: bool) -> None:
@@ -219,6 +237,8 @@ def restore(
     ] = None,
     restart: RestartOpt = False,
     force: ForceOpt = False,
+    also_affects: AlsoOpt = None,
+    dry_run: DryRunOpt = False,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     yes: YesOpt = False,
@@ -232,4 +252,4 @@ def restore(
         files = wanted_from(wheel, deployment.agent, venv) if wheel else None
         return {"op": "restore", "venv": venv, "to": to, "wheel_files": files, "force": force}
 
-    change("restore", request, restart, profile, host, yes, json)
+    change("restore", request, profile, host, How(restart, also_affects or (), dry_run, yes, json))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +15,7 @@ from ddtool.deploy.plan import Plan, plan_deploy
 from ddtool.deploy.release import build_release
 from ddtool.deploy.session import open_agent
 from ddtool.deploy.toggle import compose_step, plan_toggle
+from ddtool.diagnostics import consent
 from ddtool.errors import PreflightError
 from ddtool.profile import Card, Profile, resolve_secrets
 from ddtool.profile.validate import require_valid
@@ -136,9 +137,15 @@ class Deployment:
         answer: dict[str, Any] = self.agent.call("diag.preview", deadline_s=60.0, request=request)
         return answer
 
-    def plan_toggle(self, kind: str, request: dict[str, Any], *, restart: bool) -> Plan:
-        """`unknown_functions` holds afterwards what the patches were not checked on, for the operator's consent."""
+    def plan_toggle(
+        self, kind: str, request: dict[str, Any], *, restart: bool, also_affects: Sequence[str] = ()
+    ) -> Plan:
+        """`unknown_functions` holds afterwards what the patches were not checked on, for the operator's consent.
+
+        Raises UsageError when another unit than those named runs from the same files.
+        """
         preview = self.preview(request)
+        consent.check_affected(preview, self.unit, also_affects)
         self.unknown_functions: list[dict[str, Any]] = preview["unknown"]
         if self.unknown_functions:
             request = {**request, "confirm_unknown": True}

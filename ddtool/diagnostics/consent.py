@@ -1,0 +1,35 @@
+"""What the operator must have agreed to before a preview is carried out. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ddtool.errors import UsageError
+
+Preview = Mapping[str, Any]
+
+
+def check_affected(preview: Preview, unit: str, agreed: Sequence[str]) -> None:
+    """Other units that run from the same files have to be named. Raises UsageError with the option to add."""
+    if not preview["diffs"]:  # no file that a process loads changes
+        return
+    known = {unit.removesuffix(".service"), *(name.removesuffix(".service") for name in agreed)}
+    others = sorted({name.removesuffix(".service") for name in preview["units"]} - known)
+    if others:
+        raise UsageError(
+            f"these run from {preview['site']} too, and would load the changed files at their next start: "
+            + ", ".join(others),
+            hint="add " + " ".join(f"--also-affects '{name}'" for name in others),
+        )
+
+
+def check_disable(names: Sequence[str], enabled: Sequence[str], shipped: Sequence[str]) -> None:
+    """A name that is neither enabled nor shipped is a typing error. Raises UsageError with the nearest name."""
+    known = sorted({*enabled, *shipped})
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"enabled: {', '.join(enabled) or 'none'}"
+            raise UsageError(f"there is no diagnostic {name!r}", hint=hint)
