@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
+from . import disk
 from .registry import Context
+
+FILE = "audit.jsonl"
 
 
 def append(ctx: Context, plan: Dict[str, Any], result: Dict[str, Any]) -> None:
@@ -22,20 +25,21 @@ def append(ctx: Context, plan: Dict[str, Any], result: Dict[str, Any]) -> None:
         "error": (result.get("error") or {}).get("message"),
         "ready_s": (result.get("gate") or {}).get("ready_s"),
     }
-    fd = os.open(str(ctx.state / "audit.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    disk.append_line(ctx.state / FILE, json.dumps(line))
+
+
+def lines(ctx: Context) -> Iterator[Dict[str, Any]]:
+    """Oldest first; a line that a kill cut short is left out."""
     try:
-        os.write(fd, json.dumps(line).encode() + b"\n")
-    finally:
-        os.close(fd)
+        texts = (ctx.state / FILE).read_text().splitlines()
+    except FileNotFoundError:
+        return
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            yield json.loads(text)
 
 
 def starts(ctx: Context, unit: str, count: int = 3) -> List[float]:
     """Seconds from start to healthy of this unit's last starts on this host."""
-    try:
-        lines = (ctx.state / "audit.jsonl").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    seconds = [
-        item["ready_s"] for item in map(json.loads, lines) if item["unit"] == unit and item.get("ready_s")
-    ]
+    seconds = [item["ready_s"] for item in lines(ctx) if item["unit"] == unit and item.get("ready_s")]
     return seconds[-count:]

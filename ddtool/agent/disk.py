@@ -150,6 +150,23 @@ def atomic_write(path: Path, content: bytes, mode: int = 0o600) -> None:
         flush_folder(path.parent)
 
 
+def append_line(path: Path, text: str) -> None:
+    """Add a line and flush it. One that does not fit is taken away again; one that a kill cut short is ended."""
+    with naming(path):
+        fd = os.open(str(path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(fd).st_size
+            whole = size == 0 or os.pread(fd, 1, size - 1) == b"\n"
+            data = (b"" if whole else b"\n") + text.encode() + b"\n"
+            written = os.write(fd, data)
+            if written < len(data):
+                os.ftruncate(fd, size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
 def make_dirs(folder: Path, mode: int = 0o755) -> None:
     """`folder` and its missing parents, each durable; existing ones keep their mode."""
     missing = []
@@ -157,9 +174,10 @@ def make_dirs(folder: Path, mode: int = 0o755) -> None:
         missing.append(folder)
         folder = folder.parent
     for one in reversed(missing):
-        one.mkdir(exist_ok=True)
-        one.chmod(mode)
-        flush_folder(one.parent)
+        with naming(one):
+            one.mkdir(exist_ok=True)
+            one.chmod(mode)
+            flush_folder(one.parent)
 
 
 def drop_bytecode(source: Path) -> None:

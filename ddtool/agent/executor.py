@@ -6,23 +6,24 @@ Anything that has no commit line is undone in reverse: by this process on an err
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 import signal
 import time
+from pathlib import Path
 from types import FrameType
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import audit, lock
+from . import audit, disk, lock
+from .disk import atomic_write
 from .errors import AgentError, Locked
-from .files import atomic_write
 from .registry import Context
-from .run import Run, transactions
+from .run import Run, is_dead, records, transactions
 from .steps import STEPS, Files, Step
 
 KEPT_TRANSACTIONS = 10
 RESERVE_BYTES = 1 << 20
+WAITING_S = 60.0  # a plan that was written and not begun so long ago has no executor on its way
 
 
 class Terminated(BaseException):
@@ -35,17 +36,25 @@ def run(ctx: Context, ident: str) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         with lock.hold(ctx, owner_of(this)):
-            ensure_reserve(ctx)
-            settled = settle_dead(ctx, ident)
-            this.emit("begin", kind=this.plan["kind"], unit=this.unit, steps=len(this.plan["steps"]))
-            result = execute(this)
-            if settled:
-                result["settled"] = settled
-            finish(this, result)
-    except Locked as error:
+            result = begin(this)
+            (purge if leaves_nothing(this, result) else finish)(this, result)
+    except AgentError as error:  # locked, or no room for the owner's name: nothing has begun
         finish(this, failure(error))
-        return 5
+        return 5 if isinstance(error, Locked) else 1
     return 0 if result["ok"] else 1
+
+
+def begin(this: Run) -> Dict[str, Any]:
+    """With the lock held: first settle what others left, then act. Only a transaction that has begun can be dead."""
+    try:
+        ensure_reserve(this.ctx)
+        settled = settle_dead(this.ctx, this.plan["id"])
+        this.record(begin=True)
+    except (Exception, Terminated) as error:  # noqa: BLE001  nothing of this transaction has happened yet
+        return failure(error)
+    this.emit("begin", kind=this.plan["kind"], unit=this.unit, steps=len(this.plan["steps"]))
+    result = execute(this)
+    return {**result, "settled": settled} if settled else result
 
 
 def owner_of(this: Run) -> Dict[str, Any]:
@@ -69,22 +78,27 @@ def execute(this: Run) -> Dict[str, Any]:
             step.do(this, before)
         this.record(commit=True)
     except (Exception, Terminated) as error:  # noqa: BLE001  whatever it is, the host must not stay half changed
-        result = failure(error)
-        this.emit("failed", message=result["error"]["message"])
-        result.update(undo_all(this))
-        return {**result, **this.notes}
-    finish_steps(this)
+        if not committed(this):  # SIGTERM may come between the commit and the next line
+            result = failure(error)
+            this.emit("failed", message=result["error"]["message"])
+            result.update(undo_all(this))
+            return {**result, **this.notes}
+    try:
+        finish_steps(this)
+    except (Exception, Terminated) as error:  # noqa: BLE001  it is committed: the next transaction tidies up
+        this.note(unfinished=failure(error)["error"]["message"])
     return {"ok": True, **this.notes}
 
 
 def failure(error: BaseException) -> Dict[str, Any]:
+    if isinstance(error, OSError):
+        error = disk.explain(error, Path(str(error.filename or "a file")))
     if isinstance(error, AgentError):
         name, message, hint = error.name, error.message, error.hint
+    elif isinstance(error, Terminated):
+        name, message, hint = "DdtoolError", str(error), None
     else:
-        name, message, hint = "DdtoolError", str(error) or type(error).__name__, None
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            message = f"no space left on the host ({error.filename or 'writing'})"
-            hint = "free some space and run the command again; nothing was changed"
+        name, message, hint = "DdtoolError", f"{type(error).__name__}: {error}", None
     return {"ok": False, "error": {"class": name, "message": message, "hint": hint}}
 
 
@@ -107,7 +121,6 @@ def undo_all(this: Run) -> Dict[str, Any]:
     `mixed`: a set of files could not be put back, so the transaction stays open and `txn.open` stays.
     """
     problems = []
-    mixed = False
     (this.ctx.state / "reserve").unlink(missing_ok=True)  # room to write the undo's own notes on a full disk
     for step, before in reversed(begun_steps(this)):
         title = step.undo_title(this)
@@ -117,9 +130,9 @@ def undo_all(this: Run) -> Dict[str, Any]:
             step.undo(this, before)
         except Exception as error:  # noqa: BLE001  the remaining steps must still be undone
             problems.append(f"{step.title(this)}: {error}")
-            mixed = mixed or isinstance(step, Files)
+            this.mixed = this.mixed or isinstance(step, Files)
             this.emit("undo-failed", title=step.title(this), message=str(error))
-    return {"rolled_back": not problems, "undo_problems": problems, "mixed": mixed}
+    return {"rolled_back": not problems, "undo_problems": problems, "mixed": this.mixed}
 
 
 def finish_steps(this: Run) -> None:
@@ -133,8 +146,9 @@ def settle_dead(ctx: Context, current: str) -> List[Dict[str, Any]]:
     for folder in sorted(transactions(ctx).iterdir()):
         if folder.name == current or (folder / "result.json").exists():
             continue
-        if not (folder / "plan.json").exists():  # killed before it was complete: it never began
-            shutil.rmtree(folder)
+        if not is_dead(folder):
+            if records(folder) or time.time() - folder.stat().st_mtime > WAITING_S:
+                shutil.rmtree(folder)  # killed before it began, or after its plan was over and done with
             continue
         dead = Run(ctx, folder.name)
         if committed(dead):
@@ -158,19 +172,45 @@ def settle_dead(ctx: Context, current: str) -> List[Dict[str, Any]]:
 
 
 def finish(this: Run, result: Dict[str, Any]) -> None:
-    """Write the result for good, forget the plan's secrets, keep the last few folders, tell who watches."""
+    """Forget the plan and its secrets, write the result, tell who watches. What is not over yet stays open."""
     result = {"txn": this.plan["id"], "kind": this.plan["kind"], "unit": this.unit, **result}
-    audit.append(this.ctx, this.plan, result)
-    purged = this.plan["kind"] == "remove" and result["ok"] and not any(this.ctx.state.glob("services/*"))
-    if not purged and not result.get("mixed"):
-        atomic_write(this.folder / "result.json", json.dumps(result).encode(), mode=0o600)
-        atomic_write(this.folder / "plan.json", json.dumps({**this.plan, "steps": []}).encode(), mode=0o600)
-        old = sorted(transactions(this.ctx).iterdir())[:-KEPT_TRANSACTIONS]
-        for folder in old:
-            shutil.rmtree(folder, ignore_errors=True)
+    try:
+        if not this.mixed and "unfinished" not in result:
+            disk.remove(this.folder / "plan.json")  # first: on a full disk this makes the room for the rest
+            atomic_write(this.folder / "result.json", json.dumps(result).encode())
+        audit.append(this.ctx, this.plan, result)
+    except AgentError as error:
+        result["unrecorded"] = error.message
     this.emit("done", result=result)
-    if purged:
-        shutil.rmtree(this.ctx.state)
+    over = [
+        folder for folder in sorted(transactions(this.ctx).iterdir()) if (folder / "result.json").exists()
+    ]
+    for folder in over[:-KEPT_TRANSACTIONS]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def leaves_nothing(this: Run, result: Dict[str, Any]) -> bool:
+    """The last service was removed, now or by a killed transaction that has just been finished."""
+    kinds = [item["kind"] for item in result.get("settled", []) if item["as"] == "finished"]
+    return (
+        result["ok"]
+        and "remove" in [this.plan["kind"], *kinds]
+        and not any(this.ctx.state.glob("services/*"))
+    )
+
+
+def purge(this: Run, result: Dict[str, Any]) -> None:
+    """Everything of ddtool goes. The plan and the journal go last: after a kill the next command purges on."""
+    this.emit("done", result={"txn": this.plan["id"], "kind": this.plan["kind"], "unit": this.unit, **result})
+    for path in this.ctx.state.iterdir():
+        if path.name == "lock":
+            continue
+        for item in [path] if path != transactions(this.ctx) else path.iterdir():
+            if item.is_dir() and item != this.folder:
+                shutil.rmtree(item)
+            elif item != this.folder:
+                item.unlink()
+    shutil.rmtree(this.ctx.state)
 
 
 def ensure_reserve(ctx: Context) -> None:

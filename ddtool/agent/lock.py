@@ -9,6 +9,7 @@ import os
 import time
 from typing import Any, Dict, Iterator, Optional
 
+from . import disk
 from .errors import Locked
 from .registry import Context
 
@@ -48,15 +49,17 @@ def locked_error(owner: Dict[str, Any]) -> Locked:
 @contextlib.contextmanager
 def hold(ctx: Context, owner: Dict[str, Any]) -> Iterator[None]:
     """Hold the lock, or raise Locked at once. Children do not inherit it, so that a service can't keep it."""
-    ctx.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(str(ctx.state / "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = ctx.state / "lock"
+    with disk.naming(path):
+        fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise locked_error(_owner(fd)) from None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(owner).encode(), 0)
+        with disk.naming(path):
+            os.pwrite(fd, json.dumps(owner).encode(), 0)
         yield
     finally:
         os.close(fd)

@@ -23,6 +23,11 @@ def service_folder(ctx: Context, unit: str) -> Path:
     return ctx.state / "services" / unit
 
 
+def units(ctx: Context) -> List[str]:
+    """The units that ddtool has deployed on this host."""
+    return sorted(path.parent.name for path in ctx.state.glob("services/*/service.json"))
+
+
 def folder(ctx: Context, unit: str, ident: str) -> Path:
     return service_folder(ctx, unit) / "releases" / ident
 
@@ -68,16 +73,16 @@ def write(ctx: Context, unit: str, release: Dict[str, Any]) -> None:
     final = folder(ctx, unit, release["id"])
     partial = final.with_name("." + release["id"])
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(mode=0o700, parents=True)
-    for item in release["files"]:
-        path = partial / item["path"]
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        disk.write_new(path, base64.b64decode(item["content"]), item["mode"])
-    disk.write_new(partial / "agent.pyz", running_agent().read_bytes(), 0o600)
-    disk.write_new(partial / "secrets.json", json.dumps(release["secrets"]).encode(), 0o600)
-    disk.write_new(partial / "release.json", json.dumps(release["meta"]).encode(), 0o600)
-    for path in [*(item for item in partial.rglob("*") if item.is_dir()), partial]:
-        disk.flush_folder(path)
+    contents = [(item["path"], base64.b64decode(item["content"]), item["mode"]) for item in release["files"]]
+    contents.append(("agent.pyz", running_agent().read_bytes(), 0o600))
+    contents.append(("secrets.json", json.dumps(release["secrets"]).encode(), 0o600))
+    contents.append(("release.json", json.dumps(release["meta"]).encode(), 0o600))
+    for path, content, mode in contents:
+        disk.make_dirs((partial / path).parent, 0o700)
+        with disk.naming(partial / path):
+            disk.write_new(partial / path, content, mode)
+    for folder_of in [*(item for item in partial.rglob("*") if item.is_dir()), partial]:
+        disk.flush_folder(folder_of)
     partial.rename(final)
     disk.flush_folder(final.parent)
 
@@ -110,10 +115,13 @@ def listing(ctx: Context, unit: str) -> List[Dict[str, Any]]:
 
 
 def prune(ctx: Context, unit: str) -> None:
-    """Keep the current, the previous and the newest few."""
+    """Keep the current, the previous and the newest few. One that goes is no release from the first moment on."""
     for about in listing(ctx, unit)[KEPT_RELEASES:]:
+        path = folder(ctx, unit, about["id"])
         if about["role"] is None:
-            shutil.rmtree(folder(ctx, unit, about["id"]), ignore_errors=True)
+            path.rename(path.with_name("." + path.name))
+    for path in (service_folder(ctx, unit) / "releases").glob(".*"):
+        shutil.rmtree(path)
 
 
 def purge(ctx: Context, unit: str) -> None:

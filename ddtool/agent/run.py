@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
+from . import disk
 from .registry import Context
 
 PROGRESS = "progress.jsonl"
@@ -16,6 +17,21 @@ JOURNAL = "journal.jsonl"
 
 def transactions(ctx: Context) -> Path:
     return ctx.state / "txn"
+
+
+def records(folder: Path) -> List[Dict[str, Any]]:
+    """A transaction's journal; a last line cut short by a kill or a power cut never took effect."""
+    try:
+        text = (folder / JOURNAL).read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def is_dead(folder: Path) -> bool:
+    """Begun, and not at its end: while nobody holds the lock for it, its executor was killed."""
+    over = (folder / "result.json").exists() or not (folder / "plan.json").exists()
+    return not over and bool(records(folder))
 
 
 class Run:
@@ -27,6 +43,7 @@ class Run:
         self.plan: Dict[str, Any] = json.loads((self.folder / "plan.json").read_text())
         self.unit: str = self.plan["unit"]
         self.notes: Dict[str, Any] = {}
+        self.mixed = False
         self._begun = time.monotonic()
         self._progress = (self.folder / PROGRESS).open("a", buffering=1)
 
@@ -47,28 +64,21 @@ class Run:
     # What recovery needs
 
     def record(self, **fields: Any) -> None:
-        fd = os.open(str(self.folder / JOURNAL), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, json.dumps(fields).encode() + b"\n")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        disk.append_line(self.folder / JOURNAL, json.dumps(fields))
 
     def records(self) -> List[Dict[str, Any]]:
-        """The journal; a last line cut short by a kill or a power cut never took effect."""
-        try:
-            text = (self.folder / JOURNAL).read_text()
-        except FileNotFoundError:
-            return []
-        return [json.loads(line) for line in text.split("\n")[:-1]]
+        return records(self.folder)
 
     # The gate that systemd sees
 
     def close_starts(self) -> None:
         """From now on systemd skips every start of a ddtool unit (ConditionPathExists=!…/txn.open)."""
-        fd = os.open(str(self.ctx.state / "txn.open"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.fsync(fd)
-        os.close(fd)
+        path = self.ctx.state / "txn.open"
+        with disk.naming(path):
+            os.close(os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            disk.flush_folder(path.parent)
 
     def open_starts(self) -> None:
-        (self.ctx.state / "txn.open").unlink(missing_ok=True)
+        """Not while a set of this transaction is mixed for good: then nothing starts until somebody mends it."""
+        if not self.mixed:
+            disk.remove(self.ctx.state / "txn.open")

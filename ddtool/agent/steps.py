@@ -130,13 +130,12 @@ class Files(Step):
 
     def undo(self, run: Run, before: Before) -> None:
         files = FileSet.load(run.folder, self._name())
-        if files is None:
-            return
-        run.close_starts()
-        files.undo()
-        if files.kept:
-            run.note(kept=files.kept)
-        self._settled(run, before)
+        if files is not None:
+            run.close_starts()
+            files.undo()
+            if files.kept:
+                run.note(kept=files.kept)
+        self._settled(run, before)  # also when an earlier undo was killed between the two
 
     def _name(self) -> str:
         return f"step{self.number}"
@@ -146,6 +145,9 @@ class Files(Step):
         if before["reload"]:
             unit.systemctl("daemon-reload")
         run.open_starts()
+        if unit.has_systemd() and not run.mixed:
+            for name in releases.units(run.ctx):
+                unit.start_if_skipped(name)
 
     def finish(self, run: Run, before: Before) -> None:
         files = FileSet.load(run.folder, self._name())

@@ -14,10 +14,11 @@ from typing import Any, Dict, Iterator, Optional
 from . import disk, lock, releases, unit
 from .errors import AgentError
 from .registry import Context, op
-from .run import PROGRESS, transactions
+from .run import PROGRESS, is_dead, transactions
 
 KEPT_AGENTS = 3
-APPEAR_S = 15.0
+APPEAR_S = 15.0  # a slow host needs that long to start an executor
+QUIET_S = 0.5  # nobody holds the lock, and no line came for so long: it is dead
 
 
 @op("txn.run")
@@ -28,12 +29,17 @@ def run(ctx: Context, plan: Dict[str, Any]) -> Iterator[Optional[Dict[str, Any]]
         raise lock.locked_error(owner)
     folder = transactions(ctx) / plan["id"]
     disk.make_dirs(ctx.state, 0o700)
-    disk.make_dirs(folder, 0o700)
-    (folder / PROGRESS).touch(0o600)
-    disk.atomic_write(folder / "plan.json", json.dumps(plan).encode(), mode=0o600)
+    try:
+        disk.make_dirs(folder, 0o700)
+        disk.write_new(folder / PROGRESS, b"", 0o600)
+        disk.atomic_write(folder / "plan.json", json.dumps(plan).encode())
+        agent = install_agent(ctx)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     # Opened before it starts: `remove` may delete the folder before its last lines are read.
     with (folder / PROGRESS).open() as progress:
-        launch(ctx, install_agent(ctx), plan["id"])
+        launch(ctx, agent, plan["id"])
         yield from _watch(ctx, progress, plan["id"])
 
 
@@ -53,23 +59,41 @@ def _watch(ctx: Context, progress: Any, ident: str) -> Iterator[Optional[Dict[st
     """Lines up to `done`; a transaction whose executor has died ends the stream with `died`."""
     quiet_since = time.monotonic()
     partial = ""
+    seen_dead = False
     while True:
         partial += progress.readline()
         if partial.endswith("\n"):
-            line: Dict[str, Any] = json.loads(partial)
-            partial = ""
-            quiet_since = time.monotonic()
+            text, partial = partial, ""
+            quiet_since, seen_dead = time.monotonic(), False
+            try:
+                line: Dict[str, Any] = json.loads(text)
+            except ValueError:  # cut short by a kill, and another executor's line after it
+                continue
             yield line
             if line["event"] == "done":
                 return
-            continue
-        owner = lock.holder(ctx)
-        alive = owner is not None and owner["txn"] == ident
-        if not alive and time.monotonic() - quiet_since > (APPEAR_S if progress.tell() == 0 else 2.0):
+        elif seen_dead:
             yield {"event": "died", "txn": ident}
             return
-        yield None
-        time.sleep(0.1)
+        elif time.monotonic() - quiet_since > QUIET_S and not _alive(ctx, ident, quiet_since):
+            seen_dead = True  # read once more: its last line may have come in between
+        else:
+            yield None
+            time.sleep(0.1)
+
+
+def _alive(ctx: Context, ident: str, since: float) -> bool:
+    """It holds the lock, or was started and may not have got that far. Without systemd only time tells."""
+    owner = lock.holder(ctx)
+    if owner is not None and owner["txn"] == ident:
+        return True
+    if unit.has_systemd():
+        return unit.is_active(unit.show(executor_unit(ident)))
+    return time.monotonic() - since < APPEAR_S
+
+
+def executor_unit(ident: str) -> str:
+    return f"ddtool-txn-{ident}"
 
 
 def install_agent(ctx: Context) -> Path:
@@ -102,11 +126,10 @@ def launch(ctx: Context, agent: Path, ident: str) -> None:
         str(ctx.units),
     ]
     if unit.has_systemd():
-        name = f"ddtool-txn-{ident}"
         options = [
             "--quiet",
             "--collect",
-            f"--unit={name}",
+            f"--unit={executor_unit(ident)}",
             "--description=ddtool transaction",
             "--property=KillMode=mixed",
         ]
@@ -135,11 +158,7 @@ def open_state(ctx: Context) -> Dict[str, Any]:
     running = (owner or {}).get("txn")
     dead = []
     for folder in sorted(transactions(ctx).glob("*")):
-        if (
-            folder.name != running
-            and (folder / "plan.json").exists()
-            and not (folder / "result.json").exists()
-        ):
+        if folder.name != running and is_dead(folder):
             plan = json.loads((folder / "plan.json").read_text())
             dead.append({key: plan[key] for key in ("id", "kind", "unit", "who")})
     return {"lock": owner, "dead": dead}

@@ -63,6 +63,14 @@ def start(unit: str) -> None:
     systemctl("start", service(unit), timeout=60.0)
 
 
+def start_if_skipped(unit: str) -> None:
+    """Start what systemd did not (at boot, or after a crash) because `txn.open` was there."""
+    state = systemctl("show", service(unit), "-p", "ActiveState,ConditionResult,ConditionTimestampMonotonic")
+    never_tried = "ConditionTimestampMonotonic=0\n" in state
+    if "ActiveState=inactive" in state and "ConditionResult=no" in state and not never_tried:
+        start(unit)
+
+
 def stop(unit: str, timeout: float) -> None:
     """Stop and wait for the last process; systemd itself kills what ignores its stop timeout.
 
