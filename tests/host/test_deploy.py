@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 from support import mini
-from support.cli import data, ddtool, ok
+from support.cli import DDTOOL, data, ddtool, ok
 from support.remote import output, until
 from support.tree import differences, snapshot, without_times
 
@@ -158,17 +159,13 @@ def test_taken_port_fails_before_anything_is_stopped(deployed: Sandbox) -> None:
 
 
 def test_second_operator_is_told_who_holds_the_lock(deployed: Sandbox) -> None:
-    import subprocess
-
-    from support.cli import DDTOOL
-
     slow = subprocess.Popen(
         [*DDTOOL, "deploy", PROFILE, "--yes", "--set", "env.MINI_SLOW_START=6"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    until(lambda: data("status")["transactions"]["lock"])
+    until(lambda: json.loads(ddtool("status", "--json").stdout)["transactions"]["lock"])
     done = ddtool("restart", "--yes")
     assert done.returncode == 5
     assert "holds this host since" in done.stderr and "deploy sglang-mini" in done.stderr
@@ -177,10 +174,6 @@ def test_second_operator_is_told_who_holds_the_lock(deployed: Sandbox) -> None:
 
 
 def test_a_cut_link_loses_nothing_and_attach_shows_the_end(deployed: Sandbox, faults: ModuleType) -> None:
-    import subprocess
-
-    from support.cli import DDTOOL
-
     watched = subprocess.Popen(
         [*DDTOOL, "deploy", PROFILE, "--yes", "--set", "env.MINI_SLOW_START=3"],
         stdin=subprocess.DEVNULL,
@@ -201,9 +194,7 @@ def test_a_cut_link_loses_nothing_and_attach_shows_the_end(deployed: Sandbox, fa
     ok("rollback", "--yes")
 
 
-def test_reboot_brings_the_service_back(deployed: Sandbox) -> None:
-    from support import faults
-
+def test_reboot_brings_the_service_back(deployed: Sandbox, faults: ModuleType) -> None:
     faults.power_reset(deployed)
     until(lambda: ddtool("status").returncode == 0, timeout=30, step=0.5)
 
@@ -212,10 +203,15 @@ def test_remove_leaves_nothing(deployed: Sandbox, empty: dict[str, list[object]]
     ok("remove", "--yes")
     left = differences(without_times(empty), without_times(snapshot(deployed)))
     assert [path for path in left if not path.endswith(".pyc") and "__pycache__" not in path] == []
-    assert output(deployed, f"ls /run/ddtool 2>&1; systemctl is-enabled {UNIT} 2>&1; true").count("No such file") == 2
+    assert (
+        output(deployed, f"ls /run/ddtool 2>&1; systemctl is-enabled {UNIT} 2>&1; true").count("No such file")
+        == 2
+    )
 
 
-def test_failed_first_deploy_leaves_the_host_as_it_was(served: Sandbox, empty: dict[str, list[object]]) -> None:
+def test_failed_first_deploy_leaves_the_host_as_it_was(
+    served: Sandbox, empty: dict[str, list[object]]
+) -> None:
     done = ddtool("deploy", PROFILE, "--yes", "--set", "env.MINI_CRASH=start")
     assert done.returncode == 7
     assert json.loads(ddtool("status", "--json").stdout)["release"] is None
