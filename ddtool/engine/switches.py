@@ -1,0 +1,40 @@
+"""Traces of the engine, switched on by one environment variable: `verify-trace:PATH,rank-sync,kv-ledger`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+VARIABLE = "DDTOOL_ENGINE_TRACE"
+
+
+@dataclass(frozen=True)
+class Switches:
+    """verify_trace: file for one JSON line per round and request. rank_sync: compare every round between ranks.
+
+    kv_ledger: after every round check that KV slots are owned once. The last two stop the server when they fail.
+    """
+
+    verify_trace: str | None = None
+    rank_sync: bool = False
+    kv_ledger: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Switches:
+        """Raises ValueError on a name it does not know: a trace that is silently off costs a night."""
+        trace, names = None, set()
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, _, argument = part.partition(":")
+            if name == "verify-trace" and argument:
+                trace = argument
+            elif name in ("rank-sync", "kv-ledger") and not argument:
+                names.add(name)
+            else:
+                raise ValueError(
+                    f"{VARIABLE}={text!r}: {part!r} is not one of verify-trace:PATH, rank-sync, kv-ledger."
+                )
+        return cls(verify_trace=trace, rank_sync="rank-sync" in names, kv_ledger="kv-ledger" in names)
+
+    @classmethod
+    def from_environment(cls) -> Switches:
+        return cls.parse(os.environ.get(VARIABLE, ""))

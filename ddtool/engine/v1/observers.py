@@ -1,0 +1,120 @@
+"""Who looks at a finished round: the verify trace, the comparison of ranks, the ledger of KV slots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..switches import Switches
+
+
+@dataclass(frozen=True)
+class Round:
+    """One finished round. positions: where each request's root stands. paths: accepted nodes per request, root first,
+    before a stop cut them; accepted: drafted tokens taken."""
+
+    batch: Any
+    positions: list[int]
+    logprobs: torch.Tensor
+    ids: torch.Tensor
+    trees: Any
+    choice: torch.Tensor
+    paths: list[list[int]]
+    accepted: list[int]
+
+
+Observer = Callable[[Round], None]
+
+
+def observers(switches: Switches, worker: Any, group: Any) -> list[Observer]:
+    """Those that are switched on, for this rank."""
+    wanted: list[Observer] = []
+    if switches.verify_trace and worker.tp_rank == 0:
+        wanted.append(VerifyTrace(switches.verify_trace))
+    if switches.rank_sync and group.world_size > 1:
+        wanted.append(RankSync(group))
+    if switches.kv_ledger:
+        wanted.append(KvLedger())
+    return wanted
+
+
+class VerifyTrace:
+    """JSON lines, one per round and request, in the form of `generate --tree` and `tune`."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  for the server's life
+        self._rounds: dict[str, int] = {}
+
+    def __call__(self, done: Round) -> None:
+        logprobs, ids, ranks = done.logprobs.tolist(), done.ids.tolist(), done.trees.ranks.tolist()
+        for row, req in enumerate(done.batch.reqs):
+            number = self._rounds.get(req.rid, 0)
+            taken = done.accepted[row]
+            line = {
+                "rid": req.rid,
+                "round": number,
+                "position": done.positions[row],
+                "logprobs": logprobs[row],
+                "ids": ids[row],
+                "path_ranks": [ranks[row][node] for node in done.paths[row][1 : taken + 1]],
+                "accepted": taken,
+            }
+            self._file.write(json.dumps(line) + "\n")
+            self._rounds[req.rid] = number + 1
+            if req.finished():
+                del self._rounds[req.rid]
+
+
+class RankSync:
+    """All ranks must have drafted the same tree and read the same choices from it."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def __call__(self, done: Round) -> None:
+        parts = {"tree": done.trees.tokens, "structure": done.trees.parents, "choice": done.choice}
+        mine = torch.stack([_checksum(part) for part in parts.values()])
+        everyone = mine.new_empty(self._group.world_size * len(parts))
+        self._group.all_gather_into_tensor(everyone, mine)
+        sums = everyone.view(self._group.world_size, len(parts)).tolist()
+        for rank, theirs in enumerate(sums):
+            wrong = [name for name, one, other in zip(parts, sums[0], theirs, strict=True) if one != other]
+            if wrong:
+                raise RuntimeError(
+                    f"DDTREE rank-sync: rank {rank} differs from rank 0 in {', '.join(wrong)} at positions "
+                    f"{done.positions}: from here on the ranks would answer different texts, or hang."
+                )
+
+
+class KvLedger:
+    """A KV slot belongs to one request's row, to the radix cache, or to the free list; never to two of them."""
+
+    def __call__(self, done: Round) -> None:
+        batch = done.batch
+        allocator = batch.token_to_kv_pool_allocator
+        free = torch.cat([allocator.free_pages, allocator.release_pages])
+        if free.unique().numel() != free.numel():
+            raise RuntimeError("DDTREE kv-ledger: a slot was freed twice.")
+        table = batch.req_to_token_pool.req_to_token
+        for req, row, length in zip(
+            batch.reqs, batch.req_pool_indices.tolist(), batch.seq_lens.tolist(), strict=True
+        ):
+            slots = table[row, :length].to(free.dtype)
+            if slots.unique().numel() != length:
+                raise RuntimeError(f"DDTREE kv-ledger: request {req.rid} holds a slot twice.")
+            if torch.isin(slots, free).any():
+                raise RuntimeError(f"DDTREE kv-ledger: request {req.rid} holds a slot that is free.")
+            if length != req.kv_committed_len:
+                raise RuntimeError(
+                    f"DDTREE kv-ledger: request {req.rid} has length {length}, but {req.kv_committed_len} committed."
+                )
+
+
+def _checksum(part: torch.Tensor) -> torch.Tensor:
+    """A position-dependent sum; 64-bit overflow wraps alike everywhere."""
+    flat = part.flatten().to(torch.int64)
+    return (flat * (torch.arange(flat.numel(), device=flat.device) * 2654435761 + 1)).sum()

@@ -1,0 +1,168 @@
+"""The DDTREE worker: SGLang's DFLASH worker, whose chain is replaced by a tree.
+
+A round drafts a block, grows a tree from it, lets the target look at all nodes in one forward, walks down the tree along
+the target's own tokens, and keeps what lies on that path.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import sglang
+import torch
+from sglang.srt.distributed import get_tp_group
+from sglang.srt.managers.scheduler import GenerationBatchResult
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.speculative.dflash_info import DFlashDraftInput, DFlashVerifyInput
+from sglang.srt.speculative.dflash_worker import DFlashWorker
+
+from .. import engine_id
+from ..core.trees import TreeBuilder, Trees
+from ..core.walk import accept
+from ..metrics import RoundMetrics
+from ..switches import Switches
+from .arguments import shape_of
+from .choosing import Chooser
+from .commit import commit
+from .drafting import BlockDrafter
+from .head import ShardedTopK
+from .mask import MaskBuffer
+from .observers import Round, observers
+from .release import forwardable
+from .stopwatch import Stopwatch
+
+logger = logging.getLogger(__name__)
+
+
+class DDTreeWorker(DFlashWorker):
+    """Prefill, the drafter's model and its KV cache are the base class's; rounds of decoding are ours.
+
+    Two widths: everything of the draft worker is built from arguments that say B (the block) tokens, everything of the
+    target from those that say W = budget + 1.
+    """
+
+    def __init__(self, server_args: Any, **kwargs: Any) -> None:
+        self.tree_shape = shape = shape_of(server_args)
+        draft_args = copy.copy(server_args)
+        draft_args.speculative_num_draft_tokens = shape.block
+        super().__init__(draft_args, **kwargs)
+        self.server_args = server_args
+        _require_triton(self.model_runner)
+        target = self.model_runner.model
+        self._drafter = BlockDrafter(
+            self.draft_model_runner,
+            target.get_input_embeddings(),
+            shape.block,
+            self._mask_token_id,
+            self.draft_window_size,
+        )
+        self._head = ShardedTopK(getattr(target, "lm_head", None), shape.topk, get_tp_group())
+        self._builder = TreeBuilder(shape.depth, shape.topk, shape.budget, shape.chain_seed, self.device)
+        self._mask = MaskBuffer(shape.width, self.device)
+        self._choose = Chooser(shape.width, server_args.random_seed, self.device)
+        self._metrics = self._make_metrics()
+        self._observers = observers(Switches.from_environment(), self, get_tp_group())
+        if self.tp_rank == 0:
+            logger.info(
+                "DDTREE ready: ddtool engine %s on SGLang %s, draft width %d, verify width %d (budget %d), top-k %d, "
+                "depth %d, chain seed %s",
+                engine_id(),
+                sglang.__version__,
+                shape.block,
+                shape.width,
+                shape.budget,
+                shape.topk,
+                shape.depth,
+                "on" if shape.chain_seed else "off",
+            )
+
+    def forward_batch_generation(self, batch: Any, **kwargs: Any) -> GenerationBatchResult:
+        if not isinstance(batch.spec_info, DFlashDraftInput) or batch.forward_mode.is_extend():
+            return super().forward_batch_generation(batch, **kwargs)
+        return self._round(batch, **kwargs)
+
+    def _round(self, batch: Any, **kwargs: Any) -> GenerationBatchResult:
+        """One round for every request of `batch`. The only wait for the device is in `_follow`."""
+        draft_input = batch.spec_info
+        positions = batch.seq_lens_cpu.tolist()
+        watch = Stopwatch(self.device, enabled=self._metrics is not None)
+
+        hidden = self._drafter(batch, draft_input)
+        logprobs, ids = self._candidates(hidden)
+        with watch.measure("build"):
+            trees = self._builder(logprobs, ids, draft_input.bonus_tokens)
+        result = self._verify(batch, trees, **kwargs)
+        logits_output = result.logits_output
+        with watch.measure("walk"):
+            choice = self._choose(logits_output.next_token_logits, batch.sampling_info)
+            paths, tokens = self._follow(trees, choice)
+        done = commit(batch, logits_output.hidden_states, self.tree_shape.width, paths, tokens)
+
+        # At once, so that what enters the radix cache has the drafter's keys and values too
+        draft_input.bonus_tokens = done.bonus_tokens
+        draft_input.target_hidden = done.hidden
+        draft_input.ctx_lens = done.counts
+        self._append_target_hidden_to_draft_kv(batch, draft_input)
+        batch.spec_info = draft_input
+        batch.forward_mode = ForwardMode.DECODE
+        logits_output.hidden_states = None
+
+        if self._metrics is not None:
+            self._metrics.observe(done.accepted, watch.seconds())
+        for observe in self._observers:
+            observe(Round(batch, positions, logprobs, ids, trees, choice, paths, done.accepted))
+        return GenerationBatchResult(
+            logits_output=logits_output,
+            next_token_ids=done.bonus_tokens,
+            num_correct_drafts=sum(done.accepted),
+            num_correct_drafts_per_req_cpu=done.accepted,
+            can_run_cuda_graph=result.can_run_cuda_graph,
+        )
+
+    def _candidates(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """hidden [bs, L, H] → log-probabilities and token ids [bs, L, K]."""
+        requests, depth, _ = hidden.shape
+        logprobs, ids = self._head(hidden.reshape(requests * depth, -1))
+        return logprobs.view(requests, depth, -1), ids.view(requests, depth, -1)
+
+    def _verify(self, batch: Any, trees: Trees, **kwargs: Any) -> GenerationBatchResult:
+        """The target's forward over all nodes: logits and captured hidden states for each of them."""
+        seq_lens = batch.seq_lens.to(torch.int64)
+        verify_input = DFlashVerifyInput(
+            draft_token=trees.tokens.flatten(),
+            positions=(seq_lens[:, None] + trees.depths).flatten(),
+            draft_token_num=self.tree_shape.width,
+        )
+        verify_input.prepare_for_verify(batch, page_size=1, build_custom_mask=False)  # slots only
+        verify_input.custom_mask = self._mask.write(trees.visible, batch.seq_lens, batch.seq_lens_sum)
+        batch.forward_mode = ForwardMode.TARGET_VERIFY
+        batch.spec_info = verify_input
+        batch.return_hidden_states = False
+        return self.target_worker.forward_batch_generation(forwardable(batch), is_verify=True, **kwargs)
+
+    def _follow(self, trees: Trees, choice: torch.Tensor) -> tuple[list[list[int]], list[list[int]]]:
+        """Accepted nodes per request, root first, and the target's token at each of them."""
+        nodes, lengths = accept(trees, choice, self.tree_shape.depth)
+        packed = torch.cat([nodes, choice.gather(1, nodes), lengths[:, None]], dim=1).tolist()  # the one copy to the host
+        steps = self.tree_shape.depth + 1
+        paths = [row[: row[-1] + 1] for row in packed]
+        tokens = [row[steps : steps + row[-1] + 1] for row in packed]
+        return paths, tokens
+
+    def _make_metrics(self) -> RoundMetrics | None:
+        if not self.server_args.enable_metrics or self.tp_rank != 0:
+            return None
+        labels = {"model_name": self.server_args.served_model_name, **(self.server_args.extra_metric_labels or {})}
+        return RoundMetrics(self.tree_shape.depth, labels)
+
+
+def _require_triton(model_runner: Any) -> None:
+    """The arguments were checked; this checks what was built from them. Other backends would verify a chain, silently."""
+    backend = type(model_runner.attn_backend).__name__
+    if backend != "TritonAttnBackend":
+        raise RuntimeError(
+            f"DDTREE needs the target's attention backend to apply a tree mask, but {backend} was built. "
+            "To fix it: pass --attention-backend triton and no other backend."
+        )
