@@ -150,6 +150,14 @@ def atomic_write(path: Path, content: bytes, mode: int = 0o600) -> None:
         flush_folder(path.parent)
 
 
+def drop_temps(folder: Path) -> None:
+    """Remove what `atomic_write` left in a folder when its process was killed."""
+    for path in folder.glob(".ddtool-*-*"):
+        pid = path.name.split("-")[1]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            remove(path)
+
+
 def append_line(path: Path, text: str) -> None:
     """Add a line and flush it. One that does not fit is taken away again; one that a kill cut short is ended."""
     with naming(path):

@@ -47,6 +47,7 @@ def run(ctx: Context, ident: str) -> int:
 def begin(this: Run) -> Dict[str, Any]:
     """With the lock held: first settle what others left, then act. Only a transaction that has begun can be dead."""
     try:
+        drop_temps(this.ctx)
         ensure_reserve(this.ctx)
         settled = settle_dead(this.ctx, this.plan["id"])
         this.record(begin=True)
@@ -211,6 +212,12 @@ def purge(this: Run, result: Dict[str, Any]) -> None:
             elif item != this.folder:
                 item.unlink()
     shutil.rmtree(this.ctx.state)
+
+
+def drop_temps(ctx: Context) -> None:
+    """What killed processes had begun to write. Folders of transactions go as a whole, with theirs."""
+    for folder in (ctx.state, ctx.state / "agent"):
+        disk.drop_temps(folder)
 
 
 def ensure_reserve(ctx: Context) -> None:
