@@ -49,9 +49,7 @@ def plan_adopt(
         shas[file] = managed.keep(managed.content(file))
         managed.ledger.retire(file, f"adopted anew as {name}")
         managed.ledger.files[file] = adopted_entry(managed, name, file, shas[file])
-        managed.plan.summary.append(
-            {"file": file, "before": before, "after": managed.state(file), "sha256": shas[file]}
-        )
+        managed.plan.summary.append(managed.row(file, before, shas[file]))
         managed.plan.notes += [f"{file}:{item['line']}: {item['text']}" for item in markers(managed, file)]
     adopted = {"who": who, "when": ledger.now(), "version": managed.install.version}
     known = managed.ledger.baselines.get(name, {"files": {}})

@@ -126,20 +126,22 @@ class Managed:
         self.plan.diffs[name] = unified(old, content, name)
         self.plan.changes.append(FileChange(str(path), content, expect=self.found(name) or ABSENT))
         self._found[name] = sha256(content)
+        self.plan.summary.append(self.row(name, before, sha256(content)))
+
+    def row(self, name: str, before: str, sha: str) -> Json:
+        """A file's line in the summary, as the ledger will have it."""
         entry = self.ledger.files.get(name)
-        self.plan.summary.append(
-            {
-                "file": name,
-                "path": str(path),
-                "before": before,
-                "after": self.state(name),
-                "sha256": sha256(content),
-                "baseline": entry["baseline"]["id"]
-                if entry
-                else f"wheel {self.install.dist} {self.install.version}",
-                "patches": [patch["name"] for patch in self.ledger.patches(name)],
-            }
-        )
+        return {
+            "file": name,
+            "path": str(self.install.path(name)),
+            "before": before,
+            "after": self.state(name),
+            "sha256": sha,
+            "baseline": entry["baseline"]["id"]
+            if entry
+            else f"wheel:{self.install.dist}-{self.install.version}",
+            "patches": [patch["name"] for patch in self.ledger.patches(name)],
+        }
 
     def done(self) -> Plan:
         """The plan with its ledger change and digest. Raises Drift for the foreign files met on the way."""

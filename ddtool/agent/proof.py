@@ -13,7 +13,7 @@ Process = Tuple[int, int, str]
 
 SCHEDULER = re.compile(r"sglang::scheduler\w*")
 TP_RANK = re.compile(r"_TP(\d+)")
-UNIT = re.compile(r"/([^/]+)\.service(?:/|$)")
+UNIT = re.compile(r"/([^/\n]+)\.service(?=/|$)", re.MULTILINE)
 
 
 def rank_of(title: str) -> Optional[int]:
@@ -68,8 +68,8 @@ def units_using(site: Path, proc: Path = Path("/proc")) -> Dict[str, List[int]]:
         try:
             if needle not in (folder / "maps").read_text(errors="replace"):
                 continue
-            found = UNIT.search((folder / "cgroup").read_text())
+            found = UNIT.findall((folder / "cgroup").read_text())
         except OSError:
             continue
-        users.setdefault(found.group(1) if found else f"pid {folder.name}", []).append(int(folder.name))
+        users.setdefault(found[-1] if found else f"pid {folder.name}", []).append(int(folder.name))
     return users

@@ -152,6 +152,7 @@ def change(
     """Preview, show, ask, apply: the same for enable, disable, restore and adopt."""
     from ddtool.cli import options, output, plans, progress
     from ddtool.deploy.deployment import Deployment
+    from ddtool.diagnostics import consent
 
     chosen, name = options.selected(profile, None, host)
     with Deployment(chosen, name) as deployment:
@@ -171,13 +172,20 @@ def change(
             )
             output.confirm(f"{unchecked}{kind} on {name}?", how.yes)
             result = deployment.apply(plan, progress.show, why=request.get("why"))
+        state = deployment.agent.call("diag.state", venv=chosen.engine.venv, unit=deployment.unit)
+        consent.check_as_recorded(state)
         if how.json:
             output.emit(
                 kind.replace(" ", "."),
-                {**result, "changed": bool(plan.steps), "round_trips": deployment.round_trips},
+                {
+                    **result,
+                    "changed": bool(plan.steps),
+                    "state": state,
+                    "round_trips": deployment.round_trips,
+                },
             )
         else:
-            tell(kind, result, changed=bool(plan.steps))
+            tell(kind, result, state, changed=bool(plan.steps))
 
 
 def show_unknown(functions: Sequence[Mapping[str, Any]]) -> None:
@@ -190,15 +198,17 @@ def show_unknown(functions: Sequence[Mapping[str, Any]]) -> None:
             output.words(f"    {line}")
 
 
-def tell(kind: str, result: dict[str, Any], *, changed: bool) -> None:
+def tell(kind: str, result: Mapping[str, Any], state: Mapping[str, Any], *, changed: bool) -> None:
+    """What became of each file, and whether the running ranks still have other code."""
     from ddtool.cli import output
+    from ddtool.diagnostics import view
 
     for item in result.get("diagnostics") or []:
         patches = ", ".join(item["patches"]) or "no patch"
         output.words(
             f"{item['file']}: {item['before']} → {item['after']} ({patches}), sha256 {item['sha256'][:16]}…"
         )
-    output.words(f"{kind}: {'done' if changed else 'nothing to do'}", "green")
+    output.words(f"{kind}: {'done' if changed else 'nothing to do'}; {view.headline(state)}", "green")
 
 
 @app.command()

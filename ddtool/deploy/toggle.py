@@ -49,6 +49,8 @@ def plan_toggle(
 def changes(unit: str, preview: Mapping[str, Any], *, restarts: bool) -> list[Change]:
     kind: Literal["change", "keep"] = "keep" if preview["nothing_to_do"] else "change"
     rows = [Change(kind, name, diff=diff) for name, diff in preview["diffs"].items()]
+    if not rows:  # only the ledger changes, as when a baseline is adopted
+        rows = [Change(kind, row["file"], f"{row['before']} → {row['after']}") for row in preview["summary"]]
     if not rows:
         rows = [Change("keep", "files", "already as asked")]
     if restarts:

@@ -1,4 +1,4 @@
-"""What the operator must have agreed to before a preview is carried out. Pure."""
+"""What must hold before a preview is carried out, and after. Pure."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddtool.errors import UsageError
+from ddtool.errors import Drift, UsageError
 
 Preview = Mapping[str, Any]
 
 
 def check_affected(preview: Preview, unit: str, agreed: Sequence[str]) -> None:
-    """Other units that run from the same files have to be named. Raises UsageError with the option to add."""
+    """Other units that run from the same files have to be named; loose processes are only warned about.
+
+    Raises UsageError with the option to add.
+    """
     if not preview["diffs"]:  # no file that a process loads changes
         return
     known = {unit.removesuffix(".service"), *(name.removesuffix(".service") for name in agreed)}
-    others = sorted({name.removesuffix(".service") for name in preview["units"]} - known)
+    others = sorted(
+        {name.removesuffix(".service") for name in preview["units"] if not name.startswith("pid ")} - known
+    )
     if others:
         raise UsageError(
             f"these run from {preview['site']} too, and would load the changed files at their next start: "
             + ", ".join(others),
-            hint="add " + " ".join(f"--also-affects '{name}'" for name in others),
+            hint="add " + " ".join(f"--also-affects {name}" for name in others),
         )
 
 
@@ -33,3 +38,14 @@ def check_disable(names: Sequence[str], enabled: Sequence[str], shipped: Sequenc
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"enabled: {', '.join(enabled) or 'none'}"
             raise UsageError(f"there is no diagnostic {name!r}", hint=hint)
+
+
+def check_as_recorded(state: Mapping[str, Any]) -> None:
+    """After a change every managed file has the hash that the ledger names. Raises Drift for those that do not."""
+    wrong = [
+        f"{item['file']} is {item['state']}"
+        for item in state["files"]
+        if item["state"] not in ("ours", "baseline")
+    ]
+    if wrong:
+        raise Drift(f"changed by someone else meanwhile: {', '.join(wrong)}", hint="ddtool diag status")

@@ -426,7 +426,11 @@ def test_units_that_run_from_an_installation_are_found(tmp_path: Path) -> None:
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "maps").write_text(maps)
         (tmp_path / pid / "cgroup").write_text(group)
-    assert proof.units_using(Path("/opt/venv/site"), tmp_path) == {"sglang-a": [7], "pid 8": [8]}
+    (tmp_path / "10").mkdir()
+    (tmp_path / "10/maps").write_text("/opt/venv/site/numpy/x.so")
+    (tmp_path / "10/cgroup").write_text("0::/user.slice/user@7.service/app.slice/mine.service\n")
+    expected = {"mine": [10], "sglang-a": [7], "pid 8": [8]}
+    assert proof.units_using(Path("/opt/venv/site"), tmp_path) == expected
 
 
 def test_a_host_without_sglang_has_no_diagnostics(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from ddtool.data import data_folder
 from ddtool.diagnostics import consent, definition, view
-from ddtool.errors import UsageError
+from ddtool.errors import Drift, UsageError
 
 
 @pytest.fixture
@@ -128,10 +128,10 @@ def test_other_units_on_the_same_files_have_to_be_named() -> None:
         "units": {"mine": [1], "other.service": [2], "pid 7": [7]},
         "diffs": {"a": "x"},
     }
-    with pytest.raises(UsageError, match="other, pid 7") as refused:
+    with pytest.raises(UsageError, match=": other") as refused:
         consent.check_affected(preview, "mine.service", [])
-    assert refused.value.hint == "add --also-affects 'other' --also-affects 'pid 7'"
-    consent.check_affected(preview, "mine", ["other", "pid 7"])
+    assert refused.value.hint == "add --also-affects other"
+    consent.check_affected(preview, "mine", ["other"])
     consent.check_affected({**preview, "diffs": {}}, "mine", [])
 
 
@@ -140,3 +140,11 @@ def test_disabling_what_nobody_knows_is_a_typing_error() -> None:
     with pytest.raises(UsageError) as refused:
         consent.check_disable(["graph-cop"], ["old-patch"], ["graph-copy"])
     assert refused.value.hint == "did you mean graph-copy?"
+
+
+def test_files_are_proven_after_a_change() -> None:
+    consent.check_as_recorded(
+        {"files": [{"file": "a.py", "state": "ours"}, {"file": "b.py", "state": "baseline"}]}
+    )
+    with pytest.raises(Drift, match=r"a\.py is foreign"):
+        consent.check_as_recorded({"files": [{"file": "a.py", "state": "foreign"}]})
