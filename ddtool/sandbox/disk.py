@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ddtool.sandbox import guest, kernel
+from ddtool.sandbox import guest, kernel, sshfiles
 from ddtool.sandbox.records import Options
 
 
@@ -60,7 +60,7 @@ def _personalize(root: Path, options: Options) -> None:
     _write(etc / "hostname", options.name + "\n")
     _write(etc / "hosts", f"127.0.0.1 localhost {options.name}\n::1 localhost\n")
     _write(etc / "resolv.conf", "")
-    _write(etc / "ssh/ssh_host_ed25519_key", (options.folder / "ssh_host_ed25519_key").read_text(), 0o600)
+    _write(etc / "ssh" / sshfiles.HOST_KEY, (options.folder / sshfiles.HOST_KEY).read_text(), 0o600)
     public_key = (options.folder / "id_ed25519.pub").read_text()
     for home in (root / "root", root / "home" / guest.USER):
         owner = home.stat()

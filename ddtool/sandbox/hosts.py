@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,19 +16,6 @@ import ddtool
 from ddtool.errors import DdtoolError, NameNotResolved, PreflightError, UsageError
 from ddtool.sandbox import cgroups, cleanup, control, preflight, readiness, rootfs
 from ddtool.sandbox.records import Options, Sandbox, load, name_lock, state_root
-
-_SSH_CONFIG = """\
-Host {name} sandbox:{name}
-  HostName {address}
-  Port {port}
-  User root
-  IdentityFile {key}
-  IdentitiesOnly yes
-  UserKnownHostsFile {known_hosts}
-  GlobalKnownHostsFile /dev/null
-  StrictHostKeyChecking yes
-  BatchMode yes
-"""
 
 
 def up(
@@ -58,32 +46,31 @@ def up(
         raise UsageError(f"{name!r} cannot name a sandbox", hint="up to 31 of a-z, 0-9 and -")
     preflight.check()
     cleanup.sweep()
-    with name_lock(name):
+    with name_lock(name) as lock:
         base = rootfs.build(progress)
         lower = [str(base), *(str(layer.resolve()) for layer in layers)]
         sandbox = load(name)
-        if not sandbox:
-            shim = rootfs.has_oom_shim(base) and cgroups.layout(cgroups.hierarchies()) == "hybrid"
-            options = Options(
-                name=name,
-                state=str(state_root()),
-                lower=lower,
-                disk=parse_size(disk),
-                shm=parse_size(shm),
-                memory=parse_size(memory),
-                binds=[(str(source.resolve()), target) for source, target in binds],
-                publish=list(publish),
-                owner=owner,
-                oom_shim=shim,
-                oom_kill_reported=cgroups.reports_oom_kills(cgroups.hierarchies(), shim),
-            )
-            return _boot(options, timeout)
-        if list(sandbox.lower) != lower:
-            why = "it was started with another file system"
-            raise UsageError(f"sandbox {name} is up already", why=why, hint=f"ddtool sandbox down {name}")
-        if not sandbox.init:
-            control.ask(sandbox, "power-on")
-        return readiness.wait(name, timeout)
+        if sandbox and _power_on(sandbox):
+            if list(sandbox.lower) != lower:
+                why = "it was started with another file system"
+                raise UsageError(f"sandbox {name} is up already", why=why, hint=f"ddtool sandbox down {name}")
+            return readiness.wait(name, timeout)
+        _take_down(name)
+        shim = rootfs.has_oom_shim(base) and cgroups.layout(cgroups.hierarchies()) == "hybrid"
+        options = Options(
+            name=name,
+            state=str(state_root()),
+            lower=lower,
+            disk=parse_size(disk),
+            shm=parse_size(shm),
+            memory=parse_size(memory),
+            binds=[(str(source.resolve()), target) for source, target in binds],
+            publish=list(publish),
+            owner=owner,
+            oom_shim=shim,
+            oom_kill_reported=cgroups.reports_oom_kills(cgroups.hierarchies(), shim),
+        )
+        return _boot(options, timeout, lock)
 
 
 def down(name: str) -> None:
@@ -122,65 +109,65 @@ def parse_size(text: str) -> int:
     return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
 
 
-def _boot(options: Options, timeout: float) -> Sandbox:
+def _power_on(sandbox: Sandbox) -> bool:
+    """See that its power is on. False when its supervisor is gone or on its way: its owner may have just ended."""
+    try:
+        control.ask(sandbox, "power-on")
+    except (OSError, DdtoolError):
+        return False
+    return True
+
+
+def _boot(options: Options, timeout: float, lock: int) -> Sandbox:
     options.folder.mkdir(mode=0o700)
     try:
-        _make_keys(options)
-        _start_supervisor(options)
-        sandbox = load(options.name)
-        assert sandbox
-        _write_ssh_files(sandbox)
+        _start_supervisor(options, lock)
         return readiness.wait(options.name, timeout)
     except BaseException:
-        _take_down(options.name)
+        with suppress(DdtoolError):  # the first error is the one to tell, and the reaper tries again
+            _take_down(options.name)
         raise
 
 
-def _make_keys(options: Options) -> None:
-    keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"ddtool-sandbox-{options.name}"]
-    for key in ("id_ed25519", "ssh_host_ed25519_key"):
-        subprocess.run([*keygen, "-f", str(options.folder / key)], check=True, stdin=subprocess.DEVNULL)
+def _start_supervisor(options: Options, lock: int) -> None:
+    """Returns when PID 1 runs. Raises DdtoolError with the supervisor's last words.
 
-
-def _start_supervisor(options: Options) -> None:
-    """Returns when PID 1 runs. Raises DdtoolError with the supervisor's last words."""
+    The supervisor shares the name's `lock` until then, so that nobody else begins with that name when we are killed.
+    """
     options_file = options.folder / "options.json"
     options_file.write_text(json.dumps(asdict(options)))
     ready_read, ready_write = os.pipe()
     with (options.folder / "supervisor.log").open("ab") as log, os.fdopen(ready_read) as ready:
-        subprocess.run(
-            [sys.executable, "-m", "ddtool.sandbox.supervisor", str(options_file), str(ready_write)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[ready_write],
-            start_new_session=True,
-            cwd=Path(ddtool.__file__).parents[1],  # so that -m finds this package, installed or not
-            env={
-                "PATH": os.environ["PATH"],
-                "DDTOOL_SANDBOX_STATE": options.state,
-            },  # and none of our secrets
-            check=False,
-        )
-        os.close(ready_write)
-        if ready.readline() != "ready\n":  # the pipe's end: the supervisor has ended
+        try:
+            subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "ddtool.sandbox.supervisor",
+                    str(options_file),
+                    str(ready_write),
+                    str(lock),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[ready_write, lock],
+                start_new_session=True,
+                cwd=Path(ddtool.__file__).parents[1],  # so that -m finds this package, installed or not
+                env={
+                    "PATH": os.environ["PATH"],
+                    "DDTOOL_SANDBOX_STATE": options.state,
+                },  # none of our secrets
+                check=False,
+            )
+        finally:
+            os.close(ready_write)
+            answer = (
+                ready.readline()
+            )  # "" at the pipe's end, when the supervisor has ended; also when interrupted
+        if answer != "ready\n":
             words = readiness.tail(options.folder / "supervisor.log")
             raise DdtoolError(f"sandbox {options.name} could not start", why=words)
-
-
-def _write_ssh_files(sandbox: Sandbox) -> None:
-    kind, host_key, *_ = (sandbox.state / "ssh_host_ed25519_key.pub").read_text().split()
-    sandbox.known_hosts.write_text(f"[{sandbox.address}]:{sandbox.port} {kind} {host_key}\n")
-    sandbox.ssh_config.write_text(
-        _SSH_CONFIG.format(
-            name=sandbox.name,
-            address=sandbox.address,
-            port=sandbox.port,
-            key=sandbox.key,
-            known_hosts=sandbox.known_hosts,
-        )
-    )
-    sandbox.ssh_config.chmod(0o600)
 
 
 def _take_down(name: str) -> None:

@@ -49,11 +49,11 @@ class Machine:
             self._child(go_read)
         os.close(go_read)
         self.init = Process.of(pid)
-        cgroups.move(groups, pid)
         self._network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._watch(pid)  # before anything that can fail, so that power_off works from here on
+        cgroups.move(groups, pid)
         os.write(go_write, b"g")
         os.close(go_write)
-        self._watch(pid)
         self._changed()
 
     async def power_off(self) -> None:
@@ -97,8 +97,10 @@ class Machine:
         loop.add_reader(self._terminal, self._log_console)
 
     def _log_console(self) -> None:
-        with suppress(BlockingIOError), (self._options.folder / "console.log").open("ab") as log:
-            log.write(os.read(self._terminal, 65536).replace(b"\r\n", b"\n"))
+        with suppress(BlockingIOError):
+            text = os.read(self._terminal, 65536).replace(b"\r\n", b"\n")
+            with suppress(FileNotFoundError), (self._options.folder / "console.log").open("ab") as log:
+                log.write(text)  # unless whoever brings it up gave up and took the folder away
 
     def _ended(self) -> None:
         assert self.init

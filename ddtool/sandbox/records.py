@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -109,17 +109,20 @@ def load(name: str) -> Sandbox | None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold an flock on `path` (made when missing). Without `wait` raises BlockingIOError when it is held."""
+def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
+    """Hold an flock on `path` (made when missing), through the descriptor it gives.
+
+    Without `wait` raises BlockingIOError when it is held.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def name_lock(name: str, *, wait: bool = True) -> Any:
+def name_lock(name: str, *, wait: bool = True) -> AbstractContextManager[int]:
     """Held while a sandbox of that name is brought up or taken down."""
     return locked(state_root() / f".lock-{name}", wait=wait)

@@ -1,4 +1,4 @@
-"""The one process behind a sandbox: `python -m ddtool.sandbox.supervisor OPTIONS-FILE READY-FD`.
+"""The one process behind a sandbox: `python -m ddtool.sandbox.supervisor OPTIONS-FILE READY-FD LOCK-FD`.
 
 It holds the disk (mounted in its own mount namespace), PID 1, the relay and the control socket, and takes
 all of it away when it is asked to, when its owner ends, or when it dies itself: PID 1 dies with it, and the
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddtool.sandbox import cgroups, disk
+from ddtool.sandbox import cgroups, disk, sshfiles
 from ddtool.sandbox.control import SOCKET
 from ddtool.sandbox.machine import Machine
 from ddtool.sandbox.processes import Process
@@ -69,7 +69,7 @@ class Supervisor:
         supervisor = Process.of(os.getpid())
         assert supervisor
         ports = dict(self._relay.ports)
-        Sandbox(
+        sandbox = Sandbox(
             name=self._options.name,
             address=ADDRESS,
             port=ports.pop(SSH_PORT),
@@ -79,7 +79,9 @@ class Supervisor:
             supervisor=supervisor,
             init=self._machine.init,
             state=self._options.folder,
-        ).save()
+        )
+        sshfiles.write_config(sandbox)
+        sandbox.save()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request and its reply, a line of JSON each (see control.py)."""
@@ -93,6 +95,8 @@ class Supervisor:
 
     async def _do(self, verb: str, value: Any) -> dict[str, Any]:
         faults = self._relay.faults
+        if self._stop.is_set():
+            raise ValueError("it is going down")
         if verb == "down":
             self._stop.set()
         elif verb == "power-off":
@@ -118,24 +122,27 @@ class Supervisor:
         return {"cuts": self._relay.faults.cuts}
 
 
-async def _supervise(options: Options, ready: int) -> None:
+async def _supervise(options: Options, ready: int, lock: int) -> None:
     def tell() -> None:
-        os.write(ready, b"ready\n")
+        os.write(ready, b"ready\n")  # to nobody when `up` was killed: the error ends this process too
         os.close(ready)
+        os.close(lock)
 
     await Supervisor(options).run(tell)
 
 
 def main() -> None:
-    options_file, ready = sys.argv[1:]
-    os.set_inheritable(int(ready), False)
+    options_file, ready, lock = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    for descriptor in (ready, lock):
+        os.set_inheritable(descriptor, False)
     if os.fork():
         os._exit(0)  # whoever brought the sandbox up has waited for this; what serves on is nobody's child
     options = Options(**json.loads(Path(options_file).read_text()))
     _start_reaper(options.name)
+    sshfiles.make_keys(options)
     os.chdir("/")  # it lives long, and is to keep no file system busy
     try:
-        asyncio.run(_supervise(options, int(ready)))
+        asyncio.run(_supervise(options, ready, lock))
     finally:
         disk.unmount(options)
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -318,3 +319,18 @@ def test_cli_sandbox_outlives_the_command(sandbox_state):
     assert output(sandbox.find("kept"), "hostname") == "kept"
     assert ddtool("down", "kept")["down"] == ["kept"]
     until(lambda: not traces("kept"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("after", [0.3, 0.45, 0.6])
+def test_up_ended_in_its_middle_is_no_obstacle(boot, number, after):
+    """Wherever the signal strikes (the moments are only spread, not aimed), the next up works and down is clean."""
+    starting = subprocess.Popen(
+        [sys.executable, "-c", "from ddtool import sandbox; sandbox.up('early')"], stderr=subprocess.DEVNULL
+    )
+    time.sleep(after)
+    starting.send_signal(number)
+    starting.wait()
+    assert output(boot("early"), "hostname") == "early"
+    sandbox.down("early")
+    until(lambda: not traces("early"))
