@@ -1,0 +1,113 @@
+"""kill -9 and cut links at every step of every change: files old or new, never a start on a mixed set, lock free.
+
+The small service of tests/support/mini stands in for SGLang. A witness on the host notes what each start of it saw.
+`pytest -m slow` kills at every single act; the default takes every step's boundary and a seeded sample.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from support import doctored
+from support.world import BACK, OPERATIONS, World, ignore, prepare
+
+from ddtool.errors import DdtoolError
+from ddtool.sandbox import Sandbox
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def world(host: Sandbox) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ddtool.transport.agent.agent_zipapp", doctored.agent)
+        yield prepare(host)
+
+
+def attack(world: World, operation: str, verb: str, at: int) -> dict[str, Any] | None:
+    """Kill `verb`'s process at its `at`-th act of the operation, then check, recover and check again.
+
+    Returns what was hit and how it ended; None when the operation was over before its `at`-th act.
+    """
+    old = world.files()
+    make, variant = OPERATIONS[operation]
+    doctored.arm(world.host, verb, at)
+    with world.connect(variant) as deployment:
+        try:
+            deployment.apply(make(deployment), ignore)
+        except DdtoolError as error:
+            said = str(error)
+        else:
+            said = ""
+    hit = doctored.fired(world.host)
+    if hit is None:
+        assert not said, said
+        doctored.disarm(world.host)
+        world.change(BACK[operation])
+        return None
+    world.recover(hit)
+    now = world.files()
+    hit["end"] = "undone" if now == old else "finished"
+    if hit["end"] == "finished":
+        assert now == world.outcomes[operation], hit
+        world.change(BACK[operation])
+    return hit
+
+
+@contextmanager
+def attacked(world: World, operation: str, verb: str) -> Iterator[list[dict[str, Any]]]:
+    """The host ready for the operation, and the acts of one that was not disturbed."""
+    before = ["diag enable"] if operation == "restore" else []
+    for name in before:
+        world.change(name)
+    doctored.arm(world.host, verb, 0)
+    world.change(operation)
+    acts = doctored.acts(world.host)
+    world.outcomes[operation] = world.files()
+    world.change(BACK[operation])
+    yield acts
+    for name in before:
+        world.change(BACK[name])
+    world.check_starts()
+    assert world.look()["temps"] == []
+
+
+def boundaries(acts: list[dict[str, Any]]) -> set[int]:
+    """Where a line of the transaction's journal is on disk and what it announces has not begun."""
+    return {act["at"] for act in acts if act["act"] == "fsync" and act["in"][:2] == ["append_line", "record"]}
+
+
+@pytest.mark.parametrize("operation", ["deploy B", "diag enable", "restore"])
+def test_executor_killed_at_every_step(world: World, operation: str) -> None:
+    with attacked(world, operation, "txn") as acts:
+        steps = boundaries(acts)
+        others = sorted({act["at"] for act in acts} - steps)
+        sample = random.Random(operation).sample(others, 3)
+        hits = [attack(world, operation, "txn", at) for at in sorted({*steps, *sample})]
+    ends = [hit["end"] for hit in hits if hit]
+    assert len(ends) >= len(steps) and "undone" in ends
+
+
+@pytest.mark.parametrize("operation", ["deploy B", "diag enable"])
+def test_serving_agent_killed(world: World, operation: str) -> None:
+    with attacked(world, operation, "serve") as acts:
+        sample = random.Random(operation).sample([act["at"] for act in acts], 3)
+        assert all(attack(world, operation, "serve", at) for at in sample)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("verb", ["txn", "serve"])
+@pytest.mark.parametrize("operation", BACK)
+def test_every_act(world: World, operation: str, verb: str) -> None:
+    with attacked(world, operation, verb) as acts:
+        hits = []
+        while hit := attack(world, operation, verb, len(hits) + 1):
+            hits.append(hit)
+            print(json.dumps(hit), flush=True)
+    assert len(hits) >= len(acts) * 0.8

@@ -1,0 +1,117 @@
+"""Inside the doctored agent: counts its acts on the host, and kills its process at the one that was ordered.
+
+An act is what changes something: opening a file for writing, renaming, linking, removing, …, starting a program,
+and each write and flush of a descriptor. The process dies before the act; a write is cut in half.
+Standard library only: this file goes into the agent's zipapp (see doctored.py) and runs before its first line.
+"""
+
+import json
+import os
+import signal
+import sys
+
+ORDER = "/run/kill-at.json"
+FIRED = "/run/killed-at.json"
+ACTS = "/run/acts.jsonl"
+
+CHANGES = {
+    *(
+        "os.rename",
+        "os.link",
+        "os.symlink",
+        "os.remove",
+        "os.mkdir",
+        "os.rmdir",
+        "os.utime",
+        "os.chmod",
+        "os.chown",
+    ),
+    *("os.truncate", "os.setxattr"),
+}
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+LOOKS = {"show", "status", "is-active"}
+real_write, real_pwrite, real_fsync = os.write, os.pwrite, os.fsync
+
+
+class Trap:
+    def __init__(self, verb, at, within):
+        self.verb, self.at, self.within = verb, at, within
+        self.count, self.off = 0, False
+
+    def reached(self, act):
+        """Count an act. True for the one to die at; when there is none, every act is written down."""
+        if self.off or (self.within and self.within not in agent_functions()):
+            return False
+        self.count += 1
+        if not self.at:
+            self.note(ACTS, "a", act)
+        return self.count == self.at
+
+    def spring(self, act):
+        self.note(FIRED, "w", act)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def note(self, path, mode, act):
+        self.off = True
+        with open(path, mode) as file:
+            line = {"verb": self.verb, "at": self.count, "act": act, "in": agent_functions()}
+            file.write(json.dumps(line) + "\n")
+        self.off = False
+
+    def audit(self, event, args):
+        if not self.off and is_act(event, args):
+            act = " ".join([event, *(str(arg) for arg in args[:2])])
+            if self.reached(act):
+                self.spring(act)
+
+    def write(self, fd, data):
+        if self.reached("write"):
+            real_write(fd, bytes(data)[: len(data) // 2])
+            self.spring(f"half of a write of {len(data)} bytes")
+        return real_write(fd, data)
+
+    def pwrite(self, fd, data, offset):
+        if self.reached("pwrite"):
+            real_pwrite(fd, bytes(data)[: len(data) // 2], offset)
+            self.spring(f"half of a pwrite of {len(data)} bytes")
+        return real_pwrite(fd, data, offset)
+
+    def fsync(self, fd):
+        if self.reached("fsync"):
+            self.spring("fsync")
+        real_fsync(fd)
+
+
+def agent_functions():
+    """Names of the agent's functions on the stack, innermost first."""
+    frame, names = sys._getframe(1), []
+    while frame:
+        if "/ddtool/agent/" in frame.f_code.co_filename and frame.f_code.co_filename != __file__:
+            names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
+def is_act(event, args):
+    if event == "open":
+        return isinstance(args[2], int) and bool(args[2] & WRITES) and not str(args[0]).startswith("/dev/")
+    if event == "subprocess.Popen":
+        command = list(args[1])
+        return command[0] != "journalctl" and not (command[0] == "systemctl" and command[1] in LOOKS)
+    return event in CHANGES
+
+
+def install():
+    try:
+        with open(ORDER) as file:
+            order = json.load(file)
+    except FileNotFoundError:
+        return
+    if order["verb"] not in sys.argv[1:2]:
+        return
+    os.unlink(ORDER)  # so that only one process dies
+    trap = Trap(order["verb"], order["at"], order["within"])
+    sys.addaudithook(trap.audit)
+    os.fsync = trap.fsync
+    if trap.verb == "txn":  # a serving agent's writes are its answers
+        os.write, os.pwrite = trap.write, trap.pwrite
