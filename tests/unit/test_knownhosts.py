@@ -56,7 +56,8 @@ noise = st.sampled_from(
         "# a comment",
         "garbage",
         "@unknown a ssh-ed25519 AAAA",
-        "a ssh-ed25519 not-base64",
+        # Of a host that is never asked for: ssh-keygen -F lists a key that cannot be read, ssh does not trust it.
+        "zz ssh-ed25519 not-base64",
         "a 1024 35 12345",
     ]
 )
