@@ -250,7 +250,7 @@ def deploy_changes(
     if before != unit_text:
         kind: Literal["create", "change"] = "create" if before is None else "change"
         changes.append(Change(kind, unit_path, diff=unified(before or "", unit_text, unit_path)))
-    for title in ("config", "argv", "wheel", "probe"):
+    for title in ("config", "argv", "wheel", "engine", "probe"):
         old, new = (current or {}).get(title), release.meta[title]
         if old != new:
             changes.append(

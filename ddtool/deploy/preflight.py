@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ddtool.engine import RELEASES as ENGINE_RELEASES
+from ddtool.engine import engine_id
 from ddtool.profile import Profile
 
 SHM_WANTED_MIB = 512
@@ -153,10 +155,14 @@ def provider(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
                 f"plugin, but the installed SGLang has {algorithm} built in, and its own would silently win"
             )
             hint = "--set engine.provider=builtin, or point engine.venv at a stock SGLang"
+            yield Check("provider", "fail", detail, hint)
+        elif profile.engine.release not in ENGINE_RELEASES:
+            detail = f"plugin: ddtool's engine is made for sglang {', '.join(ENGINE_RELEASES)}"
+            yield Check(
+                "provider", "fail", detail, "install one of them, or use an SGLang that has it: builtin"
+            )
         else:
-            detail = f"plugin, but this ddtool carries no engine that answers {algorithm}"
-            hint = "point engine.venv at an SGLang that has it, with --set engine.provider=builtin"
-        yield Check("provider", "fail", detail, hint)
+            yield Check("provider", "ok", f"ddtool's engine {engine_id()} answers {algorithm}")
     elif known is not None and algorithm not in known:
         detail = f"builtin, but the installed SGLang has no {algorithm} (it has {', '.join(known)})"
         yield Check("provider", "fail", detail, "point engine.venv at an SGLang that has it")

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ddtool.engine import engine_files, engine_id
 from ddtool.probe import probe_files
 from ddtool.profile import Profile
 from ddtool.profile.launch import RELEASE, argv, config_text, public_config, secret_environment
@@ -36,12 +37,14 @@ class Release:
 def build_release(profile: Profile, secrets: Mapping[str, str], salt: str, wheel: str | None) -> Release:
     """Pure. `wheel` identifies the installed SGLang (version and RECORD's hash), None when it is not known."""
     unit = unit_text(profile)
-    probe = probe_files()
+    plugin = profile.engine.provider == "plugin"
+    probe, engine = probe_files(), engine_files() if plugin else {}
     shown = {
         "argv": argv(profile),
         "config": public_config(profile),
         "wheel": wheel,
-        "probe": tree_digest(probe),
+        "engine": engine_id() if plugin else None,
+        "probe": tree_digest(probe)[:12],
     }
     identity = {
         **shown,
@@ -53,6 +56,7 @@ def build_release(profile: Profile, secrets: Mapping[str, str], salt: str, wheel
         "config.yaml": config_text(profile, secrets).encode(),
         "env": environment_file(secret_environment(profile, secrets)).encode(),
         **{f"probe/{path}": data for path, data in probe.items()},
+        **{f"engine/{path}": data for path, data in engine.items()},
     }
     meta = {
         "schema": "ddtool.release/1",

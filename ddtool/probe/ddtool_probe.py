@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 SECRET_FIELDS = ("api_key", "admin_api_key", "ssl_keyfile_password")
@@ -58,10 +59,18 @@ def leave_proof() -> None:
     proof = {"patches": [], **(json.loads(path.read_text()) if path.exists() else {})}
     stacks = path.with_suffix(".stacks")
     register_stacks(stacks)
-    proof.update(pid=os.getpid(), start=start, stacks=stacks.name, engine=os.environ.get("DDTOOL_ENGINE"))
+    proof.update(pid=os.getpid(), start=start, stacks=stacks.name, engine=engine_version())
     aside = path.with_suffix(".partial")
     aside.write_text(json.dumps(proof))
     aside.replace(path)
+
+
+def engine_version() -> "str | None":
+    """Identity of ddtool's engine in this process's path; None when the installed SGLang answers by itself."""
+    try:
+        return version("ddtool-engine")
+    except PackageNotFoundError:
+        return None
 
 
 def register_stacks(path: Path) -> None:
