@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Type
 
 from . import clean, diagnostics, disk, evidence, releases, unit
-from .errors import Drift, Unhealthy
+from .errors import AgentError, Drift, Unhealthy
 from .files import FileChange, FileSet
 from .gate import Gate
 from .run import Run
@@ -210,10 +210,15 @@ class PassGate(Step):
             try:
                 run.note(gate=gate.run())
             except Unhealthy as error:
-                run.note(
-                    evidence=evidence.of_failure(run.ctx, run.unit, gate.invocation, error.message, run.emit)
-                )
+                self._keep_evidence(run, gate.invocation, error.message)
                 raise
+
+    def _keep_evidence(self, run: Run, invocation: str, why: str) -> None:
+        """Evidence that finds no room must not hide why the gate failed."""
+        try:
+            run.note(evidence=evidence.of_failure(run.ctx, run.unit, invocation, why, run.emit))
+        except (OSError, AgentError) as error:
+            run.note(evidence_lost=str(error))
 
 
 class Enable(Step):
