@@ -4,6 +4,7 @@ def _ddtool_graph_copy():
     import json
     import os
     import sys
+    from pathlib import Path
 
     name, sha, file = "@DDTOOL_PATCH@", "@DDTOOL_SHA@", "@DDTOOL_FILE@"
 
@@ -20,14 +21,14 @@ def _ddtool_graph_copy():
         """Silent on healthy input. Names are worked out only when something is wrong."""
         wrong = [
             (index, dst, src)
-            for index, (dst, src) in enumerate(zip(dsts, srcs))
+            for index, (dst, src) in enumerate(zip(dsts, srcs, strict=False))
             if dst is None or src is None or (dst.shape != src.shape and not broadcasts(src.shape, dst.shape))
         ]
         if wrong:
             report(sys._getframe(2), wrong, len(dsts))
 
     def broadcasts(source, target):
-        pairs = zip(reversed(source), reversed(target))
+        pairs = zip(reversed(source), reversed(target), strict=False)
         return len(source) <= len(target) and all(one in (1, other) for one, other in pairs)
 
     def report(caller, wrong, group_size):
@@ -82,20 +83,18 @@ def _ddtool_graph_copy():
         unit = os.environ.get("DDTOOL_UNIT")
         if not unit:
             return
-        with open("/proc/self/stat") as stat:
-            start = int(stat.read().rpartition(")")[2].split()[19])
-        folder = os.path.join(os.environ.get("DDTOOL_RUN", "/run/ddtool"), unit)
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f"{os.getpid()}-{start}.json")
+        start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        folder = Path(os.environ.get("DDTOOL_RUN", "/run/ddtool")) / unit
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{os.getpid()}-{start}.json"
         proof = {"patches": [], "engine": os.environ.get("DDTOOL_ENGINE"), "pid": os.getpid(), "start": start}
-        if os.path.exists(path):
-            with open(path) as stream:
-                proof.update(json.load(stream))
+        if path.exists():
+            proof.update(json.loads(path.read_text()))
         proof["patches"] = [item for item in proof["patches"] if (item["name"], item["file"]) != (name, file)]
         proof["patches"].append({"name": name, "sha": sha, "file": file})
-        with open(f"{path}.{name}.tmp", "w") as stream:
-            json.dump(proof, stream)
-        os.replace(f"{path}.{name}.tmp", path)
+        aside = path.with_suffix(".tmp")
+        aside.write_text(json.dumps(proof))
+        aside.replace(path)
 
     try:
         prove()
