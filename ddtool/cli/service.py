@@ -84,10 +84,16 @@ def rollback(
 
 
 def remove(
-    profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False
+    force: Annotated[
+        bool, typer.Option("--force", help="Put patched files back even where somebody edited them since.")
+    ] = False,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    yes: YesOpt = False,
+    json: JsonOpt = False,
 ) -> None:
     """Take the service and everything of ddtool off the host; patched files go back to their baselines first."""
-    change("remove", profile, host, lambda deployment: deployment.plan_remove(), yes, json)
+    change("remove", profile, host, lambda deployment: deployment.plan_remove(force=force), yes, json)
 
 
 def releases(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:

@@ -125,10 +125,11 @@ class Deployment:
     def plan_rollback(self, to: str | None) -> Plan:
         return operations.plan_rollback(self.unit, self.facts, to=to, state=self.state)
 
-    def plan_remove(self) -> Plan:
+    def plan_remove(self, *, force: bool = False) -> Plan:
+        """`force`: foreign edits of patched files are overwritten too. Their copies go with everything else."""
         restore = None
         if self.facts["diagnostics"]["patches"]:
-            request = {"op": "restore", "venv": self.profile.engine.venv}
+            request = {"op": "restore", "venv": self.profile.engine.venv, "force": force}
             restore = compose_step("restore patched files", request, self.preview(request))
         return operations.plan_remove(self.unit, self.facts, state=self.state, restore=restore)
 
