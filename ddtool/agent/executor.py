@@ -49,7 +49,7 @@ def begin(this: Run) -> Dict[str, Any]:
     try:
         drop_temps(this.ctx)
         ensure_reserve(this.ctx)
-        settled = settle_dead(this.ctx, this.plan["id"])
+        settled = settle_dead(this)
         this.record(begin=True)
     except (Exception, Terminated) as error:  # noqa: BLE001  nothing of this transaction has happened yet
         return failure(error)
@@ -141,17 +141,17 @@ def finish_steps(this: Run) -> None:
         step.finish(this, before)
 
 
-def settle_dead(ctx: Context, current: str) -> List[Dict[str, Any]]:
+def settle_dead(this: Run) -> List[Dict[str, Any]]:
     """Finish or undo what a killed executor left. Only the lock's holder calls this, so nobody else is at it."""
     settled = []
-    for folder in sorted(transactions(ctx).iterdir()):
-        if folder.name == current or (folder / "result.json").exists():
+    for folder in sorted(transactions(this.ctx).iterdir()):
+        if folder == this.folder or (folder / "result.json").exists():
             continue
         if not is_dead(folder):
             if records(folder) or time.time() - folder.stat().st_mtime > WAITING_S:
                 shutil.rmtree(folder)  # killed before it began, or after its plan was over and done with
             continue
-        dead = Run(ctx, folder.name)
+        dead = Run(this.ctx, folder.name, heard_by=this)  # undoing may start a service, which takes its time
         if committed(dead):
             finish_steps(dead)
             outcome: Dict[str, Any] = {"ok": True, "settled": "finished"}

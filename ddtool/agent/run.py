@@ -6,7 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from . import disk
 from .registry import Context
@@ -37,8 +37,9 @@ def is_dead(folder: Path) -> bool:
 class Run:
     """The plan is `{id, kind, unit, who, why, steps: [{step, …}]}`. A step acts after its journal line is on disk."""
 
-    def __init__(self, ctx: Context, ident: str) -> None:
+    def __init__(self, ctx: Context, ident: str, heard_by: Optional[Run] = None) -> None:
         self.ctx = ctx
+        self._heard_by = heard_by
         self.folder = transactions(ctx) / ident
         self.plan: Dict[str, Any] = json.loads((self.folder / "plan.json").read_text())
         self.unit: str = self.plan["unit"]
@@ -51,6 +52,8 @@ class Run:
 
     def emit(self, event: str, **fields: Any) -> None:
         """Add a line to the progress file. A full disk costs the line, not the transaction."""
+        if self._heard_by and event != "done":
+            self._heard_by.emit(event, **fields)
         line = {"event": event, "elapsed_s": round(time.monotonic() - self._begun, 1), **fields}
         try:
             self._progress.write(json.dumps(line) + "\n")
