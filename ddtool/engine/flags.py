@@ -75,7 +75,9 @@ def add_flags(original: Callable[..., None], parser: argparse.ArgumentParser) ->
 
 def take_flags(original: Callable[..., Any], cls: type, args: argparse.Namespace) -> Any:
     """Around `ServerArgs.from_cli_args`: flags into the channel, over what the environment said."""
-    given = {name: getattr(args, f"speculative_ddtree_{name}", None) for name in TreeFlags.__dataclass_fields__}
+    given = {
+        name: getattr(args, f"speculative_ddtree_{name}", None) for name in TreeFlags.__dataclass_fields__
+    }
     flags = replace(
         TreeFlags.from_environment(), **{name: value for name, value in given.items() if value is not None}
     )

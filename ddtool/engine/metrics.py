@@ -8,7 +8,10 @@ ROUND_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.0
 
 
 class RoundMetrics:
-    """Accept length is `ddtree_tokens_total / ddtree_verify_total`; by depth, `ddtree_accepted_total{depth}` divided by it."""
+    """Counters of all trees verified since the start.
+
+    Accept length is `ddtree_tokens_total / ddtree_verify_total`; `ddtree_accepted_total{depth}` over the same, by depth.
+    """
 
     def __init__(self, depth: int, labels: Mapping[str, str]) -> None:
         # Only now: SGLang has to set PROMETHEUS_MULTIPROC_DIR first
@@ -19,7 +22,9 @@ class RoundMetrics:
             "sglang:ddtree_verify_total", "Verified trees, one per round and request.", names
         ).labels(*values)
         self._tokens = Counter(
-            "sglang:ddtree_tokens_total", "Tokens gained by verified trees, each round's last one included.", names
+            "sglang:ddtree_tokens_total",
+            "Tokens gained by verified trees, each round's last one included.",
+            names,
         ).labels(*values)
         accepted = Counter(
             "sglang:ddtree_accepted_total", "Trees whose accepted path reached this depth.", [*names, "depth"]

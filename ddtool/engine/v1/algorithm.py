@@ -23,7 +23,9 @@ class DDTreeAlgorithm(CustomSpecAlgo):
     def is_frozen_kv_mtp(self) -> bool:  # a hole in 0.5.12.post1's base class
         return False
 
-    def supports_target_verify_for_draft(self) -> bool:  # 0.5.13: the drafter, too, runs in TARGET_VERIFY mode
+    def supports_target_verify_for_draft(
+        self,
+    ) -> bool:  # 0.5.13: the drafter, too, runs in TARGET_VERIFY mode
         return True
 
     def create_future_map(

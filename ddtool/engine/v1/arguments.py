@@ -78,8 +78,7 @@ def _refuse_unsupported(args: Any) -> None:
         ),
         (
             {prefill, decode} != {"triton"},
-            f"attention backends {prefill} (prefill) and {decode} (decode): all but triton ignore the tree mask "
-            "or cannot capture it",
+            f"attention backends {prefill} (prefill) and {decode} (decode), and all but triton ignore a tree's mask",
             "pass --attention-backend triton, and no other backend for prefill or decode",
         ),
         (
@@ -88,8 +87,16 @@ def _refuse_unsupported(args: Any) -> None:
             "pass --page-size 1",
         ),
         (args.enable_dp_attention, "data-parallel attention is not supported", "drop --enable-dp-attention"),
-        (args.pp_size != 1, "pipeline parallelism is not supported", "pass --pp-size 1 and a larger --tp-size"),
-        (getattr(args, "attn_cp_size", 1) != 1, "context parallelism is not supported", "drop --attn-cp-size"),
+        (
+            args.pp_size != 1,
+            "pipeline parallelism is not supported",
+            "pass --pp-size 1 and a larger --tp-size",
+        ),
+        (
+            getattr(args, "attn_cp_size", 1) != 1,
+            "context parallelism is not supported",
+            "drop --attn-cp-size",
+        ),
         (
             args.tokenizer_worker_num > 1,
             "additional HTTP workers do not load plugins and would not know the name DDTREE",
@@ -101,7 +108,11 @@ def _refuse_unsupported(args: Any) -> None:
             "prefill and decode on different servers are not supported",
             "drop --disaggregation-mode",
         ),
-        (bool(args.enable_lora or args.lora_paths), "LoRA is not supported", "drop --enable-lora and --lora-paths"),
+        (
+            bool(args.enable_lora or args.lora_paths),
+            "LoRA is not supported",
+            "drop --enable-lora and --lora-paths",
+        ),
         (
             args.enable_two_batch_overlap,
             "two-batch overlap splits a tree",

@@ -22,24 +22,27 @@ class Chooser:
 
     def __call__(self, logits: torch.Tensor, sampling_info: Any) -> torch.Tensor:
         """logits [bs × W, V] of the target → tokens [bs, W] int64."""
-        rows = logits.shape[0]
         if sampling_info.logit_bias is not None:
             logits = logits + sampling_info.logit_bias.repeat_interleave(self._width, dim=0)
-        greedy = torch.argmax(logits, dim=-1)
         if sampling_info.is_all_greedy:
-            return greedy.view(-1, self._width)
-        uniforms = torch.rand(rows, generator=self._generator, device=logits.device)
-        top_ks = self._per_node(sampling_info.top_ks)
+            return torch.argmax(logits, dim=-1).view(-1, self._width)
         drawn = sample(
-            logits.float(),
+            logits,
             temperatures=self._per_node(sampling_info.temperatures),
             top_ps=self._per_node(sampling_info.top_ps),
-            top_ks=top_ks,
+            top_ks=self._per_node(sampling_info.top_ks),  # 1 is SGLang's word for temperature 0
             min_ps=self._per_node(sampling_info.min_ps),
-            uniforms=uniforms,
+            uniforms=torch.rand(logits.shape[0], generator=self._generator, device=logits.device),
+            filtered=self._filters(sampling_info),
         )
-        # SGLang spells temperature 0 as top_k 1: exactly the best token then, ties included
-        return torch.where(top_ks == 1, greedy, drawn).view(-1, self._width)
+        return drawn.view(-1, self._width)
+
+    def _filters(self, sampling_info: Any) -> bool:
+        return (
+            sampling_info.need_top_p_sampling
+            or sampling_info.need_top_k_sampling
+            or sampling_info.need_min_p_sampling
+        )
 
     def _per_node(self, per_request: torch.Tensor) -> torch.Tensor:
         return per_request.flatten().repeat_interleave(self._width)

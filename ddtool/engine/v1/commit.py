@@ -8,7 +8,20 @@ from typing import Any
 import torch
 from sglang.srt.speculative.spec_utils import assign_req_to_token_pool_func
 
+from ..core.commit import CommitPlan, plan_commit
 from .release import update_finished
+
+
+@dataclass(frozen=True)
+class Path:
+    """What a round found, before anybody stopped it.
+
+    nodes: [bs, L + 1] on the device, as `core.walk.accept` gives them. tokens: per request what the target says at each
+    accepted node, root first, at least one.
+    """
+
+    nodes: torch.Tensor
+    tokens: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -25,43 +38,33 @@ class Committed:
     accepted: list[int]
 
 
-def commit(
-    batch: Any, hidden: torch.Tensor, width: int, paths: list[list[int]], tokens: list[list[int]]
-) -> Committed:
-    """Give every request its tokens and keep the cache of what it took.
+def commit(batch: Any, hidden: torch.Tensor, path: Path) -> Committed:
+    """Give every request its tokens and keep the cache of what it took; hidden [bs * W, F] of the verify forward.
 
-    hidden: [bs × W, F] of the verify forward. paths: per request the accepted nodes, root first. tokens: what the
-    target says at each of them. A request that ends inside its path (length, stop, abort) keeps the nodes before.
+    A request that ends inside its path (length, stop, abort) keeps the nodes before its end.
     """
-    kept = [
-        path[: _append(req, new)] for req, path, new in zip(batch.reqs, paths, tokens, strict=True)
-    ]
-    counts = [len(nodes) for nodes in kept]
-    keep = [row * width + node for row, nodes in enumerate(kept) for node in nodes]
-    free = sorted(set(range(len(kept) * width)) - set(keep))
+    counts = [append(req, new) for req, new in zip(batch.reqs, path.tokens, strict=True)]
     newest = [req.output_ids[-1] for req in batch.reqs]
-
-    sections = [keep, free, counts, newest]
-    moved = torch.tensor([number for section in sections for number in section], dtype=torch.int64)
-    on_device = moved.to(hidden.device, non_blocking=True)
-    keep_t, free_t, counts_t, newest_t = on_device.split([len(section) for section in sections])
-
-    slots = batch.out_cache_loc
-    batch.token_to_kv_pool_allocator.free(slots[free_t])
-    batch.out_cache_loc = slots[keep_t]
-    _advance(batch, counts, counts_t)
+    counts_t, newest_t = torch.tensor([counts, newest]).to(hidden.device, non_blocking=True)
+    slots = batch.out_cache_loc.view(len(counts), -1)
+    plan = plan_commit(path.nodes, counts_t, sum(counts), slots, batch.seq_lens)
+    batch.token_to_kv_pool_allocator.free(plan.freed)
+    batch.out_cache_loc = plan.kept
+    _advance(batch, counts, plan)
     return Committed(
         bonus_tokens=newest_t,
         counts=counts_t.to(torch.int32),
-        hidden=hidden.index_select(0, keep_t),
+        hidden=hidden.index_select(0, plan.rows),
         accepted=[count - 1 for count in counts],
     )
 
 
-def _append(req: Any, tokens: list[int]) -> int:
+def append(req: Any, tokens: list[int]) -> int:
     """Append until the request ends; the number of tokens it took, at least 1."""
-    for taken, token in enumerate(tokens, start=1):
+    taken = 0
+    for token in tokens:
         req.output_ids.append(token)
+        taken += 1
         if update_finished(req):
             break
     req.spec_verify_ct += 1
@@ -70,20 +73,19 @@ def _append(req: Any, tokens: list[int]) -> int:
     return taken
 
 
-def _advance(batch: Any, counts: list[int], counts_t: torch.Tensor) -> None:
+def _advance(batch: Any, counts: list[int], plan: CommitPlan) -> None:
     """The requests' rows name the kept slots in path order; lengths grow by what was kept."""
     for req, count in zip(batch.reqs, counts, strict=True):
         req.kv_committed_len += count
         req.kv_allocated_len = req.kv_committed_len
-    grown = batch.seq_lens + counts_t.to(batch.seq_lens.dtype)
     assign_req_to_token_pool_func(
         batch.req_pool_indices,
         batch.req_to_token_pool.req_to_token,
         batch.seq_lens,
-        grown,
-        batch.out_cache_loc,
+        plan.seq_lens,
+        plan.kept,
         len(counts),
     )
-    batch.seq_lens.copy_(grown)
+    batch.seq_lens.copy_(plan.seq_lens)
     batch.seq_lens_cpu.add_(torch.tensor(counts, dtype=batch.seq_lens_cpu.dtype))
     batch.seq_lens_sum += sum(counts)

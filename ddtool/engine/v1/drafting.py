@@ -18,7 +18,9 @@ class BlockDrafter:
     block: B, the width of its graphs. window: the last positions it sees, or None for all.
     """
 
-    def __init__(self, model_runner: Any, embed: Any, block: int, mask_token_id: int, window: int | None) -> None:
+    def __init__(
+        self, model_runner: Any, embed: Any, block: int, mask_token_id: int, window: int | None
+    ) -> None:
         self._runner, self._embed = model_runner, embed
         self._block, self._mask_token_id, self._window = block, mask_token_id, window
         device = model_runner.device
@@ -41,7 +43,9 @@ class BlockDrafter:
         try:
             slots = allocator.alloc(requests * self._block)
             if slots is None:
-                raise RuntimeError(f"DDTREE: no {requests * self._block} free KV slots for the drafter's block.")
+                raise RuntimeError(
+                    f"DDTREE: no {requests * self._block} free KV slots for the drafter's block."
+                )
             forward_batch = self._forward_batch(batch, draft_input, slots)
             with torch.inference_mode():
                 hidden = self._runner.forward(forward_batch).logits_output.hidden_states

@@ -66,7 +66,11 @@ class ShardedTopK:
         # stable: equal values keep rank order, on every rank alike
         best, order = torch.sort(all_values, dim=-1, descending=True, stable=True)
         best, order = best[:, : self._topk], order[:, : self._topk]
-        return best, all_ids.gather(1, order).to(torch.int64), torch.logsumexp(by_row[..., -1], dim=-1, keepdim=True)
+        return (
+            best,
+            all_ids.gather(1, order).to(torch.int64),
+            torch.logsumexp(by_row[..., -1], dim=-1, keepdim=True),
+        )
 
 
 def _float32_product(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ from ..switches import Switches
 
 @dataclass(frozen=True)
 class Round:
-    """One finished round. positions: where each request's root stands. paths: accepted nodes per request, root first,
-    before a stop cut them; accepted: drafted tokens taken."""
+    """One finished round. positions: where each request's root stands. nodes: the accepted paths [bs, L + 1], before
+    a stop cut them; accepted: drafted tokens that each request took."""
 
     batch: Any
     positions: list[int]
@@ -23,7 +24,7 @@ class Round:
     ids: torch.Tensor
     trees: Any
     choice: torch.Tensor
-    paths: list[list[int]]
+    nodes: torch.Tensor
     accepted: list[int]
 
 
@@ -46,11 +47,15 @@ class VerifyTrace:
     """JSON lines, one per round and request, in the form of `generate --tree` and `tune`."""
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  for the server's life
+        self._file = Path(path).open("a", buffering=1, encoding="utf-8")  # noqa: SIM115  for the server's life
         self._rounds: dict[str, int] = {}
 
     def __call__(self, done: Round) -> None:
-        logprobs, ids, ranks = done.logprobs.tolist(), done.ids.tolist(), done.trees.ranks.tolist()
+        logprobs, ids, ranks = (
+            done.logprobs.tolist(),
+            done.ids.tolist(),
+            done.trees.ranks.gather(1, done.nodes).tolist(),
+        )
         for row, req in enumerate(done.batch.reqs):
             number = self._rounds.get(req.rid, 0)
             taken = done.accepted[row]
@@ -60,7 +65,7 @@ class VerifyTrace:
                 "position": done.positions[row],
                 "logprobs": logprobs[row],
                 "ids": ids[row],
-                "path_ranks": [ranks[row][node] for node in done.paths[row][1 : taken + 1]],
+                "path_ranks": ranks[row][1 : taken + 1],
                 "accepted": taken,
             }
             self._file.write(json.dumps(line) + "\n")

@@ -15,7 +15,8 @@ def refusal(req: Any) -> str | None:
         (req.return_logprob, "log-probabilities (logprobs, return_logprob)"),
         (
             any(
-                value is not None for value in (params.json_schema, params.regex, params.ebnf, params.structural_tag)
+                value is not None
+                for value in (params.json_schema, params.regex, params.ebnf, params.structural_tag)
             ),
             "grammars (json_schema, regex, ebnf, structural_tag, response_format)",
         ),

@@ -1,7 +1,7 @@
 """The DDTREE worker: SGLang's DFLASH worker, whose chain is replaced by a tree.
 
-A round drafts a block, grows a tree from it, lets the target look at all nodes in one forward, walks down the tree along
-the target's own tokens, and keeps what lies on that path.
+A round drafts a block, grows a tree from it, lets the target look at all nodes in one forward, walks down the tree
+along the target's own tokens, and keeps what lies on that path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..metrics import RoundMetrics
 from ..switches import Switches
 from .arguments import shape_of
 from .choosing import Chooser
-from .commit import commit
+from .commit import Path, commit
 from .drafting import BlockDrafter
 from .head import ShardedTopK
 from .mask import MaskBuffer
@@ -84,7 +84,7 @@ class DDTreeWorker(DFlashWorker):
         return self._round(batch, **kwargs)
 
     def _round(self, batch: Any, **kwargs: Any) -> GenerationBatchResult:
-        """One round for every request of `batch`. The only wait for the device is in `_follow`."""
+        """One round for every request of `batch`. The only wait for the device is in `_to_host`."""
         draft_input = batch.spec_info
         positions = batch.seq_lens_cpu.tolist()
         watch = Stopwatch(self.device, enabled=self._metrics is not None)
@@ -97,8 +97,9 @@ class DDTreeWorker(DFlashWorker):
         logits_output = result.logits_output
         with watch.measure("walk"):
             choice = self._choose(logits_output.next_token_logits, batch.sampling_info)
-            paths, tokens = self._follow(trees, choice)
-        done = commit(batch, logits_output.hidden_states, self.tree_shape.width, paths, tokens)
+            nodes, lengths = accept(trees, choice, self.tree_shape.depth)
+        path = Path(nodes, _to_host(choice.gather(1, nodes), lengths))
+        done = commit(batch, logits_output.hidden_states, path)
 
         # At once, so that what enters the radix cache has the drafter's keys and values too
         draft_input.bonus_tokens = done.bonus_tokens
@@ -112,7 +113,7 @@ class DDTreeWorker(DFlashWorker):
         if self._metrics is not None:
             self._metrics.observe(done.accepted, watch.seconds())
         for observe in self._observers:
-            observe(Round(batch, positions, logprobs, ids, trees, choice, paths, done.accepted))
+            observe(Round(batch, positions, logprobs, ids, trees, choice, nodes, done.accepted))
         return GenerationBatchResult(
             logits_output=logits_output,
             next_token_ids=done.bonus_tokens,
@@ -142,24 +143,24 @@ class DDTreeWorker(DFlashWorker):
         batch.return_hidden_states = False
         return self.target_worker.forward_batch_generation(forwardable(batch), is_verify=True, **kwargs)
 
-    def _follow(self, trees: Trees, choice: torch.Tensor) -> tuple[list[list[int]], list[list[int]]]:
-        """Accepted nodes per request, root first, and the target's token at each of them."""
-        nodes, lengths = accept(trees, choice, self.tree_shape.depth)
-        packed = torch.cat([nodes, choice.gather(1, nodes), lengths[:, None]], dim=1).tolist()  # the one copy to the host
-        steps = self.tree_shape.depth + 1
-        paths = [row[: row[-1] + 1] for row in packed]
-        tokens = [row[steps : steps + row[-1] + 1] for row in packed]
-        return paths, tokens
-
     def _make_metrics(self) -> RoundMetrics | None:
         if not self.server_args.enable_metrics or self.tp_rank != 0:
             return None
-        labels = {"model_name": self.server_args.served_model_name, **(self.server_args.extra_metric_labels or {})}
+        labels = {
+            "model_name": self.server_args.served_model_name,
+            **(self.server_args.extra_metric_labels or {}),
+        }
         return RoundMetrics(self.tree_shape.depth, labels)
 
 
+def _to_host(tokens: torch.Tensor, lengths: torch.Tensor) -> list[list[int]]:
+    """tokens [bs, L + 1] along each path, lengths [bs] of drafted ones → the tokens each request gains."""
+    packed = torch.cat([tokens, lengths[:, None]], dim=1).tolist()
+    return [row[: row[-1] + 1] for row in packed]
+
+
 def _require_triton(model_runner: Any) -> None:
-    """The arguments were checked; this checks what was built from them. Other backends would verify a chain, silently."""
+    """The arguments were checked; this checks what was built from them. Others would verify a chain, silently."""
     backend = type(model_runner.attn_backend).__name__
     if backend != "TritonAttnBackend":
         raise RuntimeError(
