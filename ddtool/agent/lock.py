@@ -48,18 +48,27 @@ def locked_error(owner: Dict[str, Any]) -> Locked:
 
 @contextlib.contextmanager
 def hold(ctx: Context, owner: Dict[str, Any]) -> Iterator[None]:
-    """Hold the lock, or raise Locked at once. Children do not inherit it, so that a service can't keep it."""
+    """Hold the lock, or raise Locked. Children do not inherit it, so that a service can't keep it."""
     path = ctx.state / "lock"
     with disk.naming(path):
         fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise locked_error(_owner(fd)) from None
+        _take(fd)
         os.ftruncate(fd, 0)
         with disk.naming(path):
             os.pwrite(fd, json.dumps(owner).encode(), 0)
         yield
     finally:
         os.close(fd)
+
+
+def _take(fd: int) -> None:
+    """Several tries: whoever asks for the `holder` shares the lock for an instant, which is no reason to give up."""
+    for last in (False, False, False, True):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if last:
+                raise locked_error(_owner(fd)) from None
+            time.sleep(0.05)
