@@ -10,12 +10,12 @@ ROUND_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.0
 class RoundMetrics:
     """Counters of all trees verified since the start.
 
-    Accept length is `ddtree_tokens_total / ddtree_verify_total`; `ddtree_accepted_total{depth}` over the same, by depth.
+    Accept length is `ddtree_tokens_total / ddtree_verify_total`; `ddtree_accepted_total` has it by depth.
     """
 
     def __init__(self, depth: int, labels: Mapping[str, str]) -> None:
         # Only now: SGLang has to set PROMETHEUS_MULTIPROC_DIR first
-        from prometheus_client import Counter, Histogram
+        from prometheus_client import Counter, Histogram  # type: ignore[import-not-found]
 
         names, values = [*labels], [*labels.values()]
         self._verified = Counter(

@@ -13,7 +13,7 @@ from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 NAME = "DDTREE"
 
 
-class DDTreeAlgorithm(CustomSpecAlgo):
+class DDTreeAlgorithm(CustomSpecAlgo):  # type: ignore[misc]  # SGLang has no stubs
     def __repr__(self) -> str:
         return f"DDTreeAlgorithm({self.name!r})"
 

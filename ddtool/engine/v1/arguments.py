@@ -62,7 +62,7 @@ def apply(server_args: ServerArgs) -> None:
 
 def shape_of(server_args: ServerArgs) -> TreeShape:
     """What `apply` resolved; it travels with the arguments into every scheduler process."""
-    shape = getattr(server_args, "ddtree_shape", None)
+    shape: TreeShape | None = getattr(server_args, "ddtree_shape", None)
     if shape is None:
         raise RuntimeError("DDTREE's arguments were not validated: SGLang's validator hook did not run.")
     return shape

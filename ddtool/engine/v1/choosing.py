@@ -38,11 +38,8 @@ class Chooser:
         return drawn.view(-1, self._width)
 
     def _filters(self, sampling_info: Any) -> bool:
-        return (
-            sampling_info.need_top_p_sampling
-            or sampling_info.need_top_k_sampling
-            or sampling_info.need_min_p_sampling
-        )
+        needs = ("need_top_p_sampling", "need_top_k_sampling", "need_min_p_sampling")
+        return any(getattr(sampling_info, need) for need in needs)
 
     def _per_node(self, per_request: torch.Tensor) -> torch.Tensor:
         return per_request.flatten().repeat_interleave(self._width)

@@ -57,7 +57,8 @@ class ShardedTopK:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         # ids travel as the bits of float32, so that one gather does
         packed = torch.cat([values, ids.to(torch.int32).view(torch.float32), total], dim=-1)
-        ranks, rows, columns = self._group.world_size, *packed.shape
+        ranks: int = self._group.world_size
+        rows, columns = packed.shape
         gathered = packed.new_empty((ranks * rows, columns))
         self._group.all_gather_into_tensor(gathered, packed.contiguous())
         by_row = gathered.view(ranks, rows, columns).transpose(0, 1)

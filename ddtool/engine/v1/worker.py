@@ -36,7 +36,7 @@ from .stopwatch import Stopwatch
 logger = logging.getLogger(__name__)
 
 
-class DDTreeWorker(DFlashWorker):
+class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
     """Prefill, the drafter's model and its KV cache are the base class's; rounds of decoding are ours.
 
     Two widths: everything of the draft worker is built from arguments that say B (the block) tokens, everything of the
