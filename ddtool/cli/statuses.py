@@ -52,7 +52,7 @@ def rows(found: Found) -> list[tuple[str, str]]:
         made = output.when(release["created_unix"])
         lines += [
             ("release", f"{release['id']} of profile {release['profile']}, made {made}"),
-            ("engine", f"{release['provider']} answers {release['algorithm']}; sglang {release['wheel']}"),
+            ("engine", f"{answers(release)}; sglang {release['wheel']}"),
         ]
     since, restarts = unit.get("since") or "-", unit.get("restarts", 0)
     lines.append(("unit", f"{unit.get('active')} since {since}, {restarts} restarts, {unit.get('enabled')}"))
@@ -72,6 +72,17 @@ def rows(found: Found) -> list[tuple[str, str]]:
             ("evidence", f"{len(found['evidence'])} kept; last {output.when(last['unix'])}: {last['result']}")
         )
     return lines
+
+
+def answers(release: Found) -> str:
+    """Who answers the algorithm, and whether the host runs the engine that this ddtool carries."""
+    from ddtool.engine import engine_id
+
+    if release["engine"] is None:
+        return f"the installed SGLang answers {release['algorithm']}"
+    ours = engine_id()
+    note = "as in this ddtool" if release["engine"] == ours else f"this ddtool carries {ours}"
+    return f"ddtool's engine {release['engine']} answers {release['algorithm']} ({note})"
 
 
 def diagnostics(state: Found | None) -> list[tuple[str, str]]:

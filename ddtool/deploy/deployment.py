@@ -81,7 +81,8 @@ class Deployment:
         return self._facts
 
     def checks(self) -> list[preflight.Check]:
-        return preflight.check_all(self.profile, self.facts, time.time())
+        reached = preflight.Check("ssh", "ok", self.agent.host.where)
+        return [reached, *preflight.check_all(self.profile, self.facts, time.time())]
 
     def settle(self, on_event: OnEvent) -> None:
         """Finish or undo what a killed transaction left, so that plans rest on a whole host."""

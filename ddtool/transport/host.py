@@ -26,6 +26,7 @@ class Channel(Protocol):
 class Host(Protocol):
     name: str  # as the operator typed it
     user: str  # the login
+    where: str  # how it was reached, such as root@10.0.0.7:22
     become: bool  # the agent must reach root through `sudo -n` when the login is not root
     state: str  # where the agent keeps its state, /var/lib/ddtool
     run: str  # where running services leave proofs, /run/ddtool

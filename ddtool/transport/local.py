@@ -67,6 +67,7 @@ class LocalHost:
     def __init__(self, state: str, run: str) -> None:
         self.name = "local"
         self.user = getpass.getuser()
+        self.where = "this machine, without ssh"
         self.become = False
         self.state = state
         self.run = run

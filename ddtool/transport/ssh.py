@@ -77,6 +77,7 @@ class SshHost:
     def __init__(self, config: SshConfig, transport: paramiko.Transport, proxy: Proxy | None = None) -> None:
         self.name = config.name
         self.user = config.user
+        self.where = config.where
         self.become = True
         self.state = "/var/lib/ddtool"
         self.run = "/run/ddtool"
