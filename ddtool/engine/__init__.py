@@ -9,6 +9,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+NAME = "DDTREE"
+"""The speculative algorithm, as SGLang's flags and code spell it."""
+
 PACKAGE = "ddtool_engine"
 RELEASES = ("0.5.12.post1", "0.5.13.post1")
 """SGLang releases whose worker generation `v1` adapts to; both are tested."""

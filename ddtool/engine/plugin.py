@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from . import RELEASES, flags
+from . import NAME, RELEASES, flags
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def load() -> None:
         return DDTreeWorker
 
     SpeculativeAlgorithm.register(
-        algorithm.NAME,
+        NAME,
         supports_overlap=False,
         validate_server_args=arguments.apply,
         spec_class=algorithm.DDTreeAlgorithm,

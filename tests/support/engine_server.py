@@ -50,8 +50,10 @@ class EngineServer:
         server._wait()
         return server
 
-    def generate(self, prompts: Sequence[str], max_tokens: int, **sampling: Any) -> list[Completion]:
-        """One completion a prompt, greedy unless `sampling` says else; all requests at once."""
+    def generate(
+        self, prompts: Sequence[str | list[int]], max_tokens: int, **sampling: Any
+    ) -> list[Completion]:
+        """One completion a prompt (text, or token ids), greedy unless `sampling` says else; all requests at once."""
         parameters = {"temperature": 0, "max_new_tokens": max_tokens, **sampling}
         with ThreadPoolExecutor(len(prompts)) as pool:
             return list(pool.map(lambda prompt: self._generate(prompt, parameters), prompts))
@@ -66,17 +68,30 @@ class EngineServer:
         except OSError:
             return 0, b""
 
+    def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        """(status, answer); the answer is JSON where it can be, else text."""
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(self._url(path), data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
+                status, text = reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read().decode()
+        try:
+            return status, json.loads(text)
+        except ValueError:
+            return status, text
+
     def log(self) -> str:
         return self._inside("journalctl", "--unit", self.unit, "--all", "--output=cat", "--no-pager")
 
     def stop(self) -> None:
         exec_inside(self.sandbox, ["systemctl", "stop", self.unit], timeout=90)
 
-    def _generate(self, prompt: str, parameters: Mapping[str, Any]) -> Completion:
-        body = json.dumps({"text": prompt, "sampling_params": parameters}).encode()
-        request = urllib.request.Request(self._url("/generate"), body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
-            answer = json.load(reply)
+    def _generate(self, prompt: str | list[int], parameters: Mapping[str, Any]) -> Completion:
+        field = "text" if isinstance(prompt, str) else "input_ids"
+        status, answer = self.post("/generate", {field: prompt, "sampling_params": parameters})
+        assert status == 200, answer
         return Completion(answer["text"], answer["output_ids"], answer["meta_info"])
 
     def _url(self, path: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
-NAME = "DDTREE"
+from .. import NAME
 
 
 class DDTreeAlgorithm(CustomSpecAlgo):  # type: ignore[misc]  # SGLang has no stubs

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from .algorithm import NAME
+from .. import NAME
 
 logger = logging.getLogger(__name__)
 

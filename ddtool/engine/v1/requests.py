@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .algorithm import NAME
+from .. import NAME
 
 
 def refusal(req: Any) -> str | None:

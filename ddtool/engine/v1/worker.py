@@ -105,9 +105,11 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
         draft_input.bonus_tokens = done.bonus_tokens
         draft_input.target_hidden = done.hidden
         draft_input.ctx_lens = done.counts
-        self._append_target_hidden_to_draft_kv(batch, draft_input)
         batch.spec_info = draft_input
-        batch.forward_mode = ForwardMode.DECODE
+        batch.forward_mode = (
+            ForwardMode.DECODE
+        )  # before the next line, which else waits for the longest path's length
+        self._append_target_hidden_to_draft_kv(batch, draft_input)
         logits_output.hidden_states = None
 
         if self._metrics is not None:

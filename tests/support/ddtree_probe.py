@@ -1,0 +1,88 @@
+"""A plugin that runs inside a DDTREE server under test: breaks one thing at a time, and writes a round's logits.
+
+It is loaded beside the engine and switched at run time by files in /run/ddtree: `touch /run/ddtree/causal-mask`.
+"""
+
+import functools
+import json
+import os
+
+FOLDER = "/run/ddtree"
+MUTATIONS = ("causal-mask", "sequential-positions", "swapped-path", "wrong-slot-freed")
+
+
+def on(name):
+    return os.path.exists(f"{FOLDER}/{name}")
+
+
+def load():
+    """Patches come before the worker imports what they patch."""
+    import ddtool_engine.core.commit as commit
+    import ddtool_engine.core.walk as walk
+    import ddtool_engine.v1.choosing as choosing
+    import ddtool_engine.v1.mask as mask
+    from sglang.srt.speculative.dflash_info import DFlashVerifyInput
+
+    wrap(mask.MaskBuffer, "write", causal_mask)
+    wrap(commit, "plan_commit", broken_plan)
+    wrap(DFlashVerifyInput, "prepare_for_verify", sequential_positions)
+    wrap(choosing.Chooser, "__call__", keep_logits)
+    wrap(walk, "accept", dump)
+
+
+def wrap(owner, name, around):
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(*args, **kwargs):
+        return around(original, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def causal_mask(original, self, visible, *args):
+    return original(self, visible.new_ones(visible.shape).tril() if on("causal-mask") else visible, *args)
+
+
+def sequential_positions(original, self, batch, *args, **kwargs):
+    if on("sequential-positions"):
+        import torch
+
+        width = self.draft_token_num
+        self.positions = (batch.seq_lens[:, None] + torch.arange(width)).flatten()
+    return original(self, batch, *args, **kwargs)
+
+
+def broken_plan(original, nodes, counts, total, slots, seq_lens):
+    plan = original(nodes, counts, total, slots, seq_lens)
+    if on("swapped-path") and counts[0] >= 3:
+        order = list(range(total))
+        order[1], order[2] = order[2], order[1]
+        plan = plan._replace(rows=plan.rows[order], kept=plan.kept[order])
+    if on("wrong-slot-freed"):
+        freed = plan.freed.clone()
+        freed[0] = plan.kept[0]
+        plan = plan._replace(freed=freed)
+    return plan
+
+
+_logits = None
+
+
+def keep_logits(original, self, logits, sampling_info):
+    global _logits
+    _logits = logits
+    return original(self, logits, sampling_info)
+
+
+def dump(original, trees, choices, length):
+    if on("dump"):
+        round_ = {
+            "tokens": trees.tokens[0].tolist(),
+            "parents": trees.parents[0].tolist(),
+            "logprobs": _logits[: trees.tokens.shape[1]].log_softmax(-1).tolist(),
+        }
+        with open(f"{FOLDER}/round.json", "w") as file:
+            json.dump(round_, file)
+        os.remove(f"{FOLDER}/dump")
+    return original(trees, choices, length)
