@@ -50,6 +50,7 @@ def begin(this: Run) -> Dict[str, Any]:
         drop_temps(this.ctx)
         ensure_reserve(this.ctx)
         settled = settle_dead(this)
+        this.open_starts()  # nothing is half done now, whatever a crash of the host lost
         this.record(begin=True)
     except (Exception, Terminated) as error:  # noqa: BLE001  nothing of this transaction has happened yet
         return failure(error)
