@@ -29,14 +29,16 @@ def world(host: Sandbox) -> Iterator[World]:
         yield prepare(host)
 
 
-def attack(world: World, operation: str, verb: str, at: int) -> dict[str, Any] | None:
+def attack(
+    world: World, operation: str, verb: str, at: int, within: str | None = None
+) -> dict[str, Any] | None:
     """Kill `verb`'s process at its `at`-th act of the operation, then check, recover and check again.
 
     Returns what was hit and how it ended; None when the operation was over before its `at`-th act.
     """
     old = world.files()
     make, variant = OPERATIONS[operation]
-    doctored.arm(world.host, verb, at)
+    doctored.arm(world.host, verb, at, within)
     with world.connect(variant) as deployment:
         try:
             deployment.apply(make(deployment), ignore)
@@ -46,9 +48,10 @@ def attack(world: World, operation: str, verb: str, at: int) -> dict[str, Any] |
             said = ""
     hit = doctored.fired(world.host)
     if hit is None:
-        assert not said, said
+        assert bool(said) == (operation not in BACK), said
         doctored.disarm(world.host)
-        world.change(BACK[operation])
+        if operation in BACK:
+            world.change(BACK[operation])
         return None
     world.recover(hit)
     now = world.files()
@@ -111,3 +114,14 @@ def test_every_act(world: World, operation: str, verb: str) -> None:
             hits.append(hit)
             print(json.dumps(hit), flush=True)
     assert len(hits) >= len(acts) * 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_every_act_of_an_undo(world: World) -> None:
+    """The deploy of a service that crashes at its start is killed while it is rolled back."""
+    hits = []
+    while hit := attack(world, "deploy crash", "txn", len(hits) + 1, "undo_all"):
+        hits.append(hit)
+        print(json.dumps(hit), flush=True)
+    assert {hit["end"] for hit in hits} == {"undone"}
