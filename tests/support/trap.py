@@ -93,14 +93,15 @@ def agent_functions():
 
 
 def is_act(event, args):
-    if str(args[0]).startswith("/run/ddtool/"):  # proofs of dead processes, as many as there were starts
-        return False
     if event == "open":
-        return isinstance(args[2], int) and bool(args[2] & WRITES) and not str(args[0]).startswith("/dev/")
-    if event == "subprocess.Popen":
+        act = isinstance(args[2], int) and bool(args[2] & WRITES) and not str(args[0]).startswith("/dev/")
+    elif event == "subprocess.Popen":
         command = list(args[1])
-        return command[0] != "journalctl" and not (command[0] == "systemctl" and command[1] in LOOKS)
-    return event in CHANGES
+        act = command[0] != "journalctl" and not (command[0] == "systemctl" and command[1] in LOOKS)
+    else:
+        act = event in CHANGES
+    # Proofs of dead processes are no state, and their number grows with every start.
+    return act and not str(args[0]).startswith("/run/ddtool/")
 
 
 def install():
