@@ -1,0 +1,120 @@
+"""What of the GPU scripts needs no GPU: packing, resuming, comparing, and the form of what they write."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import carry
+import cells
+import faults
+import measure
+import profile_rounds
+import pytest
+import server
+
+from ddtool.journal.records import Record
+
+
+def completion(*ids: int, rounds: int | None = None) -> server.Completion:
+    return server.Completion(list(ids), {"completion_tokens": len(ids), "spec_verify_ct": rounds})
+
+
+@pytest.mark.parametrize("limit", [carry.MIB, carry.MIB + 1, 5 * carry.MIB])
+def test_parts_are_few_within_the_limit_and_whole_again(limit: int) -> None:
+    stream = bytes(range(256)) * (3 * 4096) + b"end"
+    parts = carry.split(stream, limit)
+    assert b"".join(parts) == stream
+    assert max(map(len, parts)) <= limit
+    assert len(parts) == -(-len(stream) // limit)
+
+
+def test_a_working_tree_that_leaves_no_room_is_an_error() -> None:
+    with pytest.raises(ValueError, match="working tree"):
+        carry.split(b"x", 0)
+
+
+def test_every_prompt_ends_inside_a_line() -> None:
+    texts = cells.prompts(16)
+    assert len(set(texts)) == 16
+    assert not [text for text in texts if text.rpartition("\n")[2].isspace()]
+
+
+def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path))
+    first = cells.Cells(tmp_path / "state", "run", {"commit": "abc"})
+    first.write("one", {"tok_s": 1})
+    again = cells.Cells(tmp_path / "state", "run", {"commit": "def"})
+    assert again.missing(["one", "two"]) == ["two"]
+    assert again.read("one") == {
+        "schema": cells.SCHEMA,
+        "run": "run",
+        "cell": "one",
+        "commit": "abc",
+        "tok_s": 1,
+    }
+    with tarfile.open(tmp_path / "run.tar.gz") as archive:
+        assert "run/one.json" in archive.getnames()
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("plain", {}),
+        ("chain", {"speculative-algorithm": "DFLASH"}),
+        ("tree:16:4:seed", {"speculative-ddtree-budget": 16, "speculative-ddtree-chain-seed": "true"}),
+        ("tree:32", {"speculative-ddtree-budget": 32, "speculative-ddtree-topk": 8}),
+    ],
+)
+def test_arms(text: str, flags: dict[str, object]) -> None:
+    assert flags.items() <= dict(server.Arm.parse(text, Path("draft")).flags).items()
+
+
+@pytest.mark.parametrize("text", ["tree", "tree:seed", "tree:1:2:3", "chains", "bush:32", "plain:1"])
+def test_no_arms(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected plain, chain or tree|invalid literal"):
+        server.Arm.parse(text, Path("draft"))
+
+
+def test_flags_become_words() -> None:
+    assert server.arguments({"page-size": 1, "disable-x": True}) == ["--page-size", "1", "--disable-x"]
+
+
+def test_accept_length_and_time_of_a_round() -> None:
+    one = measure.Pass(seconds=1.1, rounds=10, completions=[completion(*range(40), rounds=10)])
+    result = measure.summary([one, one, one], prefill_seconds=0.1)
+    assert (result["accept_length"], result["ms_per_round"]) == (4, 100)
+    assert result["tok_s"] == pytest.approx(40 / 1.1, abs=0.01)
+
+
+def test_accept_length_in_a_batch_is_of_requests() -> None:
+    group = [completion(*range(40), rounds=10), completion(*range(40), rounds=20)]
+    result = measure.summary([measure.Pass(1, 20, group)], 0)
+    assert result["accept_length"] == pytest.approx(80 / 30, abs=1e-4)
+    assert result["ms_per_round"] == 50
+
+
+def test_the_first_difference_is_listed() -> None:
+    plain, found = [completion(1, 2, 3), completion(1, 2, 3)], [completion(1, 2, 3), completion(1, 5, 6)]
+    listed = measure.divergences(["a", "b"], plain, found, None)
+    assert listed == [{"prompt": 1, "position": 1, "plain": 2, "found": 5}]
+
+
+def test_output_as_records(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    faults.write_records(path, ["first", "second"], pid=7)
+    records = [Record.from_json(json.loads(text)) for text in path.read_text().splitlines()]
+    assert [(record.seq, record.source, record.text) for record in records] == [
+        (0, "local-runner", "first"),
+        (1, "local-runner", "second"),
+    ]
+
+
+def test_a_trace_adds_up() -> None:
+    copy = {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)", "ts": 0, "dur": 10}
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 390, "dur": 10}
+    found = profile_rounds.totals([{"ph": "M", "name": "meta"}, *[copy] * profile_rounds.ROUNDS, kernel])
+    assert found["copies_to_host"] == 1
+    assert found["us_between_rounds"] == 400 / profile_rounds.ROUNDS
+    assert found["longest_on_gpu_us"] == {"Memcpy DtoH (Device -> Pageable)": 10, "gemm": 0.25}
