@@ -86,6 +86,7 @@ def test_diagnostic_is_loaded_after_one_restart(deployed: Sandbox) -> None:
     assert '"event": "loaded"' in ok("logs", "--since", "invocation", "--grep", "ddtool-diag/1", "--raw")
 
 
+@pytest.mark.slow  # in every run on the small service: tests/host/test_deploy.py
 def test_hang_ends_at_its_deadline_with_stacks(deployed: Sandbox) -> None:
     done = ddtool("deploy", "demo", "--yes", "--set", "service.deadlines.start_s=12", timeout=PATIENT)
     # The deadline is the gate's alone, so the release is another one but the service is the same: too slow for 12 s.
@@ -95,6 +96,7 @@ def test_hang_ends_at_its_deadline_with_stacks(deployed: Sandbox) -> None:
     assert data("status")["health"]["ok"]
 
 
+@pytest.mark.slow
 def test_crash_at_start_shows_its_own_words_and_the_former_release_runs(deployed: Sandbox) -> None:
     done = ddtool("deploy", "demo", "--yes", "--set", "server_args.max-total-tokens=-5", timeout=PATIENT)
     assert done.returncode == 7, done.stderr
