@@ -32,6 +32,7 @@ PLATFORMS = [f"manylinux_{glibc}_x86_64" for glibc in GLIBCS] + [
     "manylinux1_x86_64",
     "any",
 ]
+KERNEL_FOLDERS = ("sgl_kernel/", "sglang_kernel-")  # the package and its metadata; the rest are headers
 UNUSED_KERNELS = ("flash_ops", "flashmla_ops", "sm100")  # over 1 GB; the triton backend loads none of them
 
 
@@ -87,7 +88,9 @@ def repack_kernel(wheel: Path, to: Path) -> None:
     aside = to.with_suffix(".partial")
     with zipfile.ZipFile(wheel) as source, tarfile.open(aside, "w:xz") as target:
         for item in source.infolist():
-            if item.is_dir() or any(unused in item.filename for unused in UNUSED_KERNELS):
+            if not item.filename.startswith(KERNEL_FOLDERS) or any(
+                word in item.filename for word in UNUSED_KERNELS
+            ):
                 continue
             header = tarfile.TarInfo(item.filename)
             header.size = item.file_size

@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,16 +119,16 @@ def with_graph_copy(content: bytes) -> bytes:
     from ddtool.diagnostics import definition
 
     patch = definition.load("graph-copy").to_json()
-    (composed,) = compose(interpreter_home(), [(PATCHED, content, [patch])])
+    with (
+        tempfile.TemporaryDirectory() as venv
+    ):  # the agent asks for a folder whose bin/python the engine runs on
+        python = Path(venv) / "bin" / "python"
+        python.parent.mkdir()
+        python.symlink_to(sys.executable)
+        (composed,) = compose(venv, [(PATCHED, content, [patch])])
     if composed.unknown:
         raise SystemExit(f"graph-copy does not know this release: {composed.unknown}")
     return composed.content
-
-
-def interpreter_home() -> str:
-    """Folder whose bin/python is this interpreter."""
-    home = Path(sys.prefix)
-    return str(home if (home / "bin" / "python").exists() else Path(sys.executable).parents[1])
 
 
 def provoke(

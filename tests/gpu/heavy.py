@@ -1,12 +1,11 @@
 """Make a small Qwen3 checkpoint heavy without changing what it says.
 
     python3 tests/gpu/heavy.py SOURCE TARGET --layers 72 --ffn 98304
-    python3 tests/gpu/heavy.py SOURCE TARGET --layers 20 --experts 384 --ffn 1536
+    python3 tests/gpu/heavy.py SOURCE TARGET --layers 20 --ffn 1536 --experts 384
 
 After the real layers come identity layers: everything in them is computed, and both projections back into the residual
-stream are zero. Dense: real layers get their FFN padded by rows that are read and then multiplied by zero. Experts: a
-Qwen3-MoE checkpoint, K2.6-like with top-8 routing; a real layer's FFN is cut into 8 experts that its router always
-picks, an identity layer's router is random, so the more tokens a forward has, the more experts it reads.
+stream are zero. Real layers get their FFN padded by rows that are read and then multiplied by zero. With experts it is
+a Qwen3-MoE checkpoint, routed like K2.6's: the more tokens a forward has, the more experts it reads.
 """
 
 from __future__ import annotations
@@ -108,23 +107,16 @@ def padded(ffn: Weights, size: int, real: bool) -> Weights:
 
 
 def routed(ffn: Weights, options: argparse.Namespace, real: bool) -> Weights:
-    """Router and experts. A real layer's router is zero: all experts tie, and the first 8 win, each with weight 1/8."""
+    """A random router, and experts that are all the same FFN: weights of the chosen add up to one, whoever they are."""
     rows, hidden = ffn["gate_proj"].shape
-    dtype, slice_size = ffn["gate_proj"].dtype, rows // TOPK
-    if rows % TOPK or slice_size > options.ffn:
-        raise SystemExit(f"an FFN of {rows} does not fit into {TOPK} experts of {options.ffn}")
-    router = (
-        torch.zeros(options.experts, hidden, dtype=dtype)
-        if real
-        else noise(options.experts, hidden, dtype=dtype)
-    )
-    layer = {"mlp.gate.weight": router}
-    for expert in range(options.experts):
-        part = slice(expert * slice_size, (expert + 1) * slice_size) if real and expert < TOPK else slice(0)
-        share = {"gate_proj": ffn["gate_proj"][part], "up_proj": ffn["up_proj"][part]}
-        share["down_proj"] = ffn["down_proj"][:, part] * TOPK  # a power of two: exact
-        wide = padded(share, options.ffn, True)
-        layer |= {name.replace("mlp.", f"mlp.experts.{expert}."): value for name, value in wide.items()}
+    if rows > options.ffn:
+        raise SystemExit(f"--ffn {options.ffn}: an expert holds the whole FFN of {rows}")
+    layer = {"mlp.gate.weight": noise(options.experts, hidden, dtype=ffn["gate_proj"].dtype)}
+    expert = padded(ffn, options.ffn, real)
+    for number in range(options.experts):
+        layer |= {
+            name.replace("mlp.", f"mlp.experts.{number}."): value.clone() for name, value in expert.items()
+        }
     return layer
 
 

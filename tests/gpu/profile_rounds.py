@@ -22,7 +22,6 @@ import cells
 from server import Arm, Server, platform
 
 PORT = 33000
-ROUNDS = 40
 LONGEST = 15
 TRACE_S = 120
 ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
@@ -37,6 +36,7 @@ def main() -> None:
     parser.add_argument("--draft", type=Path, required=True)
     parser.add_argument("--arms", nargs="+", default=["chain", "tree:32"])
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=40)
     cells.common_options(parser)
     options = parser.parse_args()
     done = cells.open_cells(options, f"profile-{options.name}")
@@ -60,13 +60,14 @@ def profile(text: str, name: str, options: argparse.Namespace, done: cells.Cells
         # one step more than rounds: the first is the prefill
         activities = ["CPU", "GPU"] if options.platform == "gpu" else ["CPU"]
         server.post(
-            "/start_profile", {"output_dir": str(traces), "num_steps": ROUNDS + 1, "activities": activities}
+            "/start_profile",
+            {"output_dir": str(traces), "num_steps": options.rounds + 1, "activities": activities},
         )
-        server.generate(prompts, 16 * ROUNDS, 0)
+        server.generate(prompts, 16 * options.rounds, 0)
         trace = finished_trace(traces)
     finally:
         server.stop()
-    return totals(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"])
+    return totals(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"], options.rounds)
 
 
 def finished_trace(folder: Path) -> Path:
@@ -81,7 +82,7 @@ def finished_trace(folder: Path) -> Path:
     raise RuntimeError(f"no trace in {folder} after {TRACE_S} s")
 
 
-def totals(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def totals(events: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any]:
     """Per round, over all events of a Chrome trace with a duration."""
     timed = [event for event in events if event.get("ph") == "X"]
     device = [event for event in timed if event.get("cat") in ON_GPU]
@@ -90,23 +91,23 @@ def totals(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     elapsed = max(event["ts"] + event["dur"] for event in spans) - min(event["ts"] for event in spans)
     calls = Counter(event["name"] for event in host)
     return {
-        "rounds": ROUNDS,
-        "us_between_rounds": round(elapsed / ROUNDS, 1),
-        "gpu_busy_us": round(sum(event["dur"] for event in device) / ROUNDS, 1),
-        "gpu_operations": round(len(device) / ROUNDS, 1),
-        "copies_to_host": round(sum("DtoH" in event["name"] for event in device) / ROUNDS, 2),
-        "host_calls": {name: round(count / ROUNDS, 2) for name, count in calls.most_common(LONGEST)},
-        "longest_on_gpu_us": longest(device),
-        "longest_on_host_us": longest([event for event in timed if event.get("cat") == "cpu_op"]),
+        "rounds": rounds,
+        "us_between_rounds": round(elapsed / rounds, 1),
+        "gpu_busy_us": round(sum(event["dur"] for event in device) / rounds, 1),
+        "gpu_operations": round(len(device) / rounds, 1),
+        "copies_to_host": round(sum("DtoH" in event["name"] for event in device) / rounds, 2),
+        "host_calls": {name: round(count / rounds, 2) for name, count in calls.most_common(LONGEST)},
+        "longest_on_gpu_us": longest(device, rounds),
+        "longest_on_host_us": longest([event for event in timed if event.get("cat") == "cpu_op"], rounds),
     }
 
 
-def longest(events: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def longest(events: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, float]:
     """Microseconds a round by name. Host operations contain each other."""
     total: Counter[str] = Counter()
     for event in events:
         total[event["name"][:100]] += event["dur"]
-    return {name: round(duration / ROUNDS, 2) for name, duration in total.most_common(LONGEST)}
+    return {name: round(duration / rounds, 2) for name, duration in total.most_common(LONGEST)}
 
 
 def line(cell: Mapping[str, Any]) -> str:

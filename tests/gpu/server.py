@@ -143,10 +143,6 @@ class Server:
             text = reply.read()
         return json.loads(text) if text.startswith((b"{", b"[")) else text.decode()
 
-    def info(self) -> Any:
-        with urllib.request.urlopen(f"{self._url}/server_info", timeout=30) as reply:
-            return json.load(reply)
-
     def stop(self) -> None:
         """Ends the whole process group; harmless when it has ended."""
         for number in (signal.SIGTERM, signal.SIGKILL):
