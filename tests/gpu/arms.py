@@ -45,6 +45,7 @@ def main() -> None:
     missing = done.missing(list(grid))
     if missing:
         with ExitStack() as stack:
+            stack.callback(done.save)  # logs of servers that did not start come back too
             servers = start(options, done, stack)
             for name in missing:
                 done.write(name, measure(servers, *grid[name], options))

@@ -28,7 +28,7 @@ from server import Arm, Server, platform
 PORT = 32500
 HERE = Path(__file__).resolve().parent
 PATCHED = "sglang/srt/model_executor/cuda_graph_runner.py"
-TELLING = ("Error", "ddtool", "DDTREE:", "crashed with exit code", "size of tensor")
+TELLING = ("Error: ", "ddtool-diag/1", "DDTREE", "crashed with exit code")
 
 
 @dataclass(frozen=True)
@@ -164,16 +164,18 @@ def provoke(
         "exit": status,
         "argv": server.argv,
         "environment": {name: value for name, value in environment.items() if name.startswith("GPU_FAULT")},
-        "telling_lines": [line for line in lines if any(word in line for word in TELLING)][-20:],
+        "telling_lines": [
+            line for line in lines if any(word in line for word in TELLING) and len(line) < 2000
+        ][-20:],
     }
 
 
 def ask(server: Server) -> bool:
     """Whether it answered. Prefill alone says the first token, so it takes a second one to decode."""
-    server.wait()
     try:
+        server.wait()
         server.generate(cells.prompts(1), 16, 0)
-    except OSError:
+    except (OSError, RuntimeError):
         return False
     return True
 

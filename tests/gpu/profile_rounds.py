@@ -67,6 +67,7 @@ def profile(text: str, name: str, options: argparse.Namespace, done: cells.Cells
         trace = finished_trace(traces)
     finally:
         server.stop()
+        done.save()
     return totals(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"], options.rounds)
 
 
