@@ -1,7 +1,7 @@
 """The paper's heap (arXiv 2604.12989, section 4), as the reference for trees. Plain Python, exact integers.
 
 Used by tests/engine/core alone. It shares nothing with the engine but the definition of a cost: negated log-probability
-in whole units of 2**-32, cut, never below 0 nor above 128 nats.
+in whole units of 2**-28, cut, never below 0 nor above 64 nats.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Ranks = tuple[int, ...]
 
 def exact_costs(log_probs: Sequence[Sequence[float]]) -> list[list[int]]:
     """[L][K] float32 log-probabilities → costs."""
-    return [[math.floor(min(max(-value, 0.0), 128.0) * 2**32) for value in row] for row in log_probs]
+    return [[math.floor(min(max(-value, 0.0), 64.0) * 2**28) for value in row] for row in log_probs]
 
 
 def best_first(costs: Sequence[Sequence[int]], budget: int, chain_seed: bool = False) -> list[Ranks]:

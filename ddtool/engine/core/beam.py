@@ -1,7 +1,8 @@
-"""The same trees where the candidate table would be too big: one beam a depth, L small top-ks in place of a large one.
+"""The same trees where the candidate table would be too big: a beam for each depth, L small top-ks for a large one.
 
-Exact as well. The parent of a node among the best B is among the best B itself, so the best B of each depth, grown from
-the best B of the depth before, hold every node of the tree. Costs, tie-breaks and results are those of the table.
+Exact as well. The parent of a node among the best B is among the best B itself, so the best B of each depth,
+grown from the best B of the depth before, hold every node of the tree. Costs, tie-breaks and results are
+those of the table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .layout import Trees, rows_of, visibility
-from .scores import fixed_point, seeded_order, tie_bits
+from .scores import exact_costs, number_bits, tie_breakers
 
 
 class BeamGrower:
@@ -25,25 +26,23 @@ class BeamGrower:
             beams.append(min(budget, beams[-1] * topk))
         self._beams, self._starts = beams, [sum(beams[:depth]) for depth in range(length + 1)]
         self._candidates = sum(beams)
-        self._shift = tie_bits(length, max(self._candidates, budget * topk))
+        self._bits = number_bits(length, max(self._candidates, budget * topk))
 
         # Beams keep the candidates' order, so the chain's node is the first of each.
         first = torch.tensor([0] if chain_seed else [], dtype=torch.int64)
         chain = torch.tensor(self._starts[: min(length, budget) + 1] if chain_seed else [], dtype=torch.int64)
-        self._grown_orders = [seeded_order(size * topk, first, device) for size in beams[:-1]]
-        self._order = seeded_order(self._candidates, chain, device)
+        self._grown_ties = [tie_breakers(size * topk, first).to(device) for size in beams[:-1]]
+        self._ties = tie_breakers(self._candidates, chain).to(device)
         self._depths = torch.arange(length + 1).repeat_interleave(torch.tensor(beams)).to(device)
 
     def __call__(self, log_probs: Tensor, token_ids: Tensor, roots: Tensor) -> Trees:
         """As `TreeBuilder`."""
-        costs, parents, ranks, tokens = self._grow(fixed_point(log_probs), token_ids, roots)
-        keys = (costs << self._shift) + self._order
+        costs, parents, ranks, tokens = self._grow(exact_costs(log_probs).long(), token_ids, roots)
+        keys = (costs << self._bits) + self._ties
         chosen = keys.topk(self._width, largest=False).indices
         parent_rows = rows_of(chosen, self._candidates).gather(1, parents.gather(1, chosen))
         lineage = [torch.arange(self._width, device=chosen.device).expand_as(chosen)]
-        upward = parent_rows.clamp_min(
-            0
-        )  # the root is its own parent here, so that every lineage has L + 1 steps
+        upward = parent_rows.clamp_min(0)  # the root as its own parent: every lineage has L + 1 steps
         for _ in range(self._length):
             lineage.append(upward.gather(1, lineage[-1]))
         return Trees(
@@ -55,12 +54,12 @@ class BeamGrower:
         )
 
     def _grow(self, costs: Tensor, token_ids: Tensor, roots: Tensor) -> tuple[Tensor, ...]:
-        """Cost, parent (its place in the result), rank and token of all beams' nodes, int64 [bs, sum of beams] each."""
+        """Cost, parent (its place in the result), rank and token of all beams' nodes, each int64 [bs, nodes]."""
         beam = costs.new_zeros(len(roots), 1)
         depths = [(beam, beam + self._candidates, beam, roots[:, None])]
         for depth in range(self._length):
             grown = (beam[:, :, None] + costs[:, depth, None, :]).flatten(1)
-            keys = (grown << self._shift) + self._grown_orders[depth]
+            keys = (grown << self._bits) + self._grown_ties[depth]
             chosen = keys.topk(self._beams[depth + 1], largest=False).indices.sort(1).values
             beam, choice = grown.gather(1, chosen), chosen % self._topk
             parents = chosen // self._topk + self._starts[depth]

@@ -27,7 +27,7 @@ def plan_commit(nodes: Tensor, counts: Tensor, total: int, slots: Tensor, seq_le
     """Keep the first `counts` nodes of every path. Each slot is in exactly one of `kept` and `freed`.
 
     nodes: int64 [bs, L + 1], as `walk.accept` returns them
-    counts: int [bs], how many to keep: at most the path's lengths + 1, fewer where a request ended inside it, 0 for none
+    counts: int [bs], how many to keep: at most the path's length + 1, fewer where a request ended inside it
     total: sum of `counts`, known to the host already, so that nothing waits for the device
     slots: [bs, W], where the forward wrote each node's keys and values; seq_lens: [bs], lengths before this round
     """

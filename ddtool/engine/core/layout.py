@@ -14,11 +14,11 @@ class Trees(NamedTuple):
     tokens: int64 [bs, W], the root's is the last known token
     parents: int64 [bs, W], the parent's row; -1 for the root and for padding
     depths: int64 [bs, W], positions from the root; siblings share one
-    ranks: int64 [bs, W], index into K of the choice taken, 0 the drafter's first; 0 for the root and for padding too
+    ranks: int64 [bs, W], index into K of the choice taken, 0 the drafter's first; 0 for root and padding too
     visible: bool [bs, W, W], row i may see row j: j is i or an ancestor of i
 
-    Where fewer than B prefixes exist, the last rows are padding: without a parent, so that no walk can reach them, with the
-    root's token at the root's position, and seeing nothing in the tree but themselves.
+    Where fewer than B prefixes exist, the last rows are padding: without a parent, so that no walk can reach them,
+    with the root's token at the root's position, and seeing nothing in the tree but themselves.
     """
 
     tokens: Tensor
@@ -31,8 +31,8 @@ class Trees(NamedTuple):
 def rows_of(chosen: Tensor, candidates: int) -> Tensor:
     """The row that each chosen candidate has: int64 [bs, candidates + 1], its last column, "nobody", -1.
 
-    chosen: int64 [bs, W], different along W. What was not chosen stays uninitialised, since all that is looked up was: the
-    choice is closed under "parent of", for any input.
+    chosen: int64 [bs, W], different along W. What was not chosen stays uninitialised, since all that is looked up was:
+    the choice is closed under "parent of", for any input.
     """
     batch, width = chosen.shape
     rows = torch.empty((batch, candidates + 1), dtype=torch.int64, device=chosen.device)

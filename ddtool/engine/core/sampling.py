@@ -1,9 +1,9 @@
 """What the target says at each node: its distribution under a request's sampling parameters, and one draw from it.
 
-The draw is the token that plain decoding would emit there, so following it down the tree keeps the target's distribution
-at any temperature, whatever the drafter proposes (arXiv 2604.12989; no rejection test, no drafter probabilities). Filters
-are those of SGLang's PyTorch sampling backend: top-k and top-p on the same sorted probabilities, top-p on mass before the
-token without renormalising, then min-p relative to the best token.
+The draw is the token that plain decoding would emit there, so following it down the tree keeps the target's
+distribution at any temperature, whatever the drafter proposes (arXiv 2604.12989; no rejection test, no drafter
+probabilities). Filters are those of SGLang's PyTorch sampling backend: top-k and top-p on the same sorted
+probabilities, top-p on the mass before the token without renormalising, then min-p relative to the best token.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def _filter(falling: Tensor, top_ps: Tensor, top_ks: Tensor, min_ps: Tensor) -> 
 
 
 def _draw(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """Index of each row's draw by inverse CDF: int64 [R]; never one of weight 0. weights: float32 [R, V], any sum above 0.
+    """Index of each row's draw by inverse CDF: int64 [R], never one of weight 0. weights: float32 [R, V].
 
-    In two steps, blocks and then one block's entries, in float64: no running sum over the whole vocabulary, whose rounding
-    would tilt the distribution, and only as many float64 as there are blocks.
+    In two steps, blocks and then one block's entries, in float64: no running sum over the whole vocabulary, whose
+    rounding would tilt the distribution, and only as many float64 as there are blocks.
     """
     size = min(BLOCK, weights.shape[-1])
     blocks = pad(weights, (0, -weights.shape[-1] % size)).unflatten(-1, (-1, size))

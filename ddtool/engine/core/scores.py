@@ -1,8 +1,9 @@
-"""Path scores as exact integers, so that a tree does not depend on the order in which terms are added.
+"""Path scores as whole numbers, so that a tree does not depend on the order in which costs are added.
 
-A node's score is the sum of its path's log-probabilities. Float sums depend on the order of addition, and a child whose
-own log-probability rounds to nothing ties with its parent; either can put a child before its parent or give two ranks two
-trees. Costs (negated log-probabilities) in fixed point add exactly, and each carries a tie-breaker in its low bits.
+Float sums do depend on it, and a child that costs next to nothing ties with its parent: both can put a child
+before its parent, or give two ranks two trees. Here costs (negated log-probabilities) are whole multiples of
+2**-28 nats in float64. Their sums stay below 2**53, hence are exact, in any order, fused or not, on any
+device with IEEE float64; a key carries the candidate's number in its low bits, hence no two are equal.
 """
 
 from __future__ import annotations
@@ -10,35 +11,40 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-FRACTION_BITS = 32  # 2.3e-10 nats, 250 times finer than float32 near a cost of 1
-COST_CAP = 128.0  # nats; float32 probabilities end at 104, so this is "never"
-NEVER_COST = int(COST_CAP) << FRACTION_BITS
-SCORE_BITS = 61  # a key stays below the bonus that seeds the chain, and both inside int64
-CHAIN_BONUS = 1 << 62
+FRACTION_BITS = 28  # 4e-9 nats; float32 itself is coarser from a cost of 0.06 on
+CAP_BITS = 6  # a cost of 64 nats, probability 1e-28, is "never"
+KEY_BITS = 52  # one more distinguishes the seeded chain from the rest, and float64 holds 53
 
 
-def fixed_point(log_probs: Tensor) -> Tensor:
-    """Costs in units of 2**-32 nats: int64, the shape of `log_probs` (float32).
+def exact_costs(log_probs: Tensor) -> Tensor:
+    """Costs in units of 2**-28 nats: float64, whole numbers from 0 to 2**34, the shape of `log_probs`
+    (float32).
 
-    Every result is in [0, COST_CAP]: -inf and NaN cost the cap, and what rounding has put above 0 costs nothing. The scale
-    is a power of two, so the only rounding is the cut below one unit, the same on every device.
+    -inf and NaN cost the cap; what rounding has put above 0 costs nothing. The scale is a power of two, so
+    all that is lost is below one unit.
     """
-    cost = log_probs.nan_to_num(nan=-COST_CAP).clamp_(-COST_CAP, 0.0)
-    return cost.mul_(-float(1 << FRACTION_BITS)).long()
+    cap = float(1 << CAP_BITS)
+    costs = log_probs.nan_to_num(nan=-cap).clamp_(-cap, 0.0)
+    return costs.mul_(-float(1 << FRACTION_BITS)).trunc_().double()
 
 
-def tie_bits(length: int, entries: int) -> int:
-    """Low bits that number `entries` keys apart. Raises ValueError when a sum of `length` costs leaves too few."""
-    bits = (entries - 1).bit_length()
-    if (NEVER_COST * length).bit_length() + bits > SCORE_BITS:
-        raise ValueError(
-            f"{entries} candidates of depth {length} do not fit into 64-bit keys; use a smaller budget"
-        )
+def number_bits(length: int, candidates: int) -> int:
+    """Low bits of a key that number the candidates. Raises ValueError if costs of `length` nodes leave too few."""
+    bits = (candidates - 1).bit_length()
+    if dearest(length).bit_length() + bits > KEY_BITS:
+        raise ValueError(f"{candidates} candidates of depth {length} need keys of more than {KEY_BITS} bits")
     return bits
 
 
-def seeded_order(entries: int, chain: Tensor, device: torch.device | str) -> Tensor:
-    """Tie-breakers int64 [entries]: the entry's own number, less a bonus that puts the entries in `chain` before all."""
-    order = torch.arange(entries, device=device)
-    order[chain.to(device)] -= CHAIN_BONUS
-    return order
+def dearest(length: int) -> int:
+    """The highest cost of a path."""
+    return length << (CAP_BITS + FRACTION_BITS)
+
+
+def tie_breakers(candidates: int, chain: Tensor) -> Tensor:
+    """int64 [candidates], to add to keys: each candidate's number; behind a seeded chain for those not on it."""
+    numbers = torch.arange(candidates)
+    if len(chain):
+        numbers += 1 << KEY_BITS
+        numbers[chain] -= 1 << KEY_BITS
+    return numbers

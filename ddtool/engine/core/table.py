@@ -1,4 +1,5 @@
-"""Trees from the candidate table: one top-k over the scores of all nodes that can be in a tree."""
+"""Trees from the candidate table: one product scores all nodes that can be in a tree, one top-k picks the
+best."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from .candidates import CandidateTable
 from .layout import Trees, rows_of, visibility
-from .scores import NEVER_COST, fixed_point, seeded_order, tie_bits
+from .scores import dearest, exact_costs, number_bits, tie_breakers
 
 
 class TableGrower:
@@ -15,41 +16,22 @@ class TableGrower:
 
     def __init__(self, table: CandidateTable, budget: int, device: torch.device | str) -> None:
         length = table.lineage.shape[1] - 1
-        self._width, self._candidates = budget + 1, len(table)
-        self._shift = tie_bits(length, len(table))
-        self._constants = torch.tensor([[0], [NEVER_COST * length << self._shift]], device=device)
-        self._sums = tuple(level.to(device) for level in table.sums)
-        self._order = seeded_order(len(table), table.chain, device)
+        bits = number_bits(length, len(table))
+        ties = tie_breakers(len(table), table.chain) + ((dearest(length) << bits) * table.padding)
+        self._ties = ties.to(device, torch.float64)
+        self._paths = (table.paths * float(1 << bits)).to(device)
+        self._width = budget + 1
         # One row a candidate, so that one gather fetches all that a chosen node needs.
-        columns = [
-            table.token[:, None],
-            table.depth[:, None],
-            table.rank[:, None],
-            table.parent[:, None],
-            table.lineage,
-        ]
-        self._facts = torch.cat(columns, 1).to(device)
+        columns = [table.token[:, None], table.depth[:, None], table.rank[:, None], table.parent[:, None]]
+        self._facts = torch.cat([*columns, table.lineage], 1).to(device)
 
     def __call__(self, log_probs: Tensor, token_ids: Tensor, roots: Tensor) -> Trees:
         """As `TreeBuilder`."""
-        keys = self._keys(log_probs)
-        chosen = keys.topk(
-            self._width, largest=False
-        ).indices  # no two keys are equal: sorted, and the same everywhere
+        keys = torch.addmm(self._ties, exact_costs(log_probs).flatten(1), self._paths)  # [bs, C]
+        # Bits of positive floats order as the floats do, and integers are faster to pick from. No two are
+        # equal, so the result is sorted and the same everywhere.
+        chosen = keys.view(torch.int64).topk(self._width, largest=False).indices
         facts = self._facts.index_select(0, chosen.flatten()).view(*chosen.shape, -1)
         tokens = torch.cat([roots[:, None], token_ids.flatten(1)], 1).gather(1, facts[..., 0])
-        kin = rows_of(chosen, self._candidates).gather(1, facts[..., 3:].flatten(1)).view(*chosen.shape, -1)
+        kin = rows_of(chosen, keys.shape[1]).gather(1, facts[..., 3:].flatten(1)).view(*chosen.shape, -1)
         return Trees(tokens, kin[..., 0], facts[..., 1], facts[..., 2], visibility(kin[..., 1:]))
-
-    def _keys(self, log_probs: Tensor) -> Tensor:
-        """int64 [bs, C]: each candidate's exact cost, and its number in the low bits."""
-        costs = (
-            (fixed_point(log_probs) << self._shift).flatten(1).t()
-        )  # [L * K, bs]: the gathers below copy whole rows
-        entries = torch.cat([self._constants.expand(-1, costs.shape[1]), costs])
-        for pairs in self._sums[:-1]:
-            left, right = entries.index_select(0, pairs).chunk(2)
-            entries = left + right
-        left, right = entries.index_select(0, self._sums[-1]).chunk(2)
-        keys = torch.empty(left.shape[::-1], dtype=torch.int64, device=left.device)
-        return torch.add(left.t(), right.t(), out=keys).add_(self._order)

@@ -1,7 +1,7 @@
 """Best-first trees on the device: the top B prefixes of a factorised draft (arXiv 2604.12989), a whole batch at once.
 
-The paper pops nodes from a heap. Here every node that can be in a tree has a place in a static table, and one top-k over
-their scores picks all of them: no data-dependent shape, no host synchronisation, safe in a CUDA graph.
+The paper pops nodes from a heap. Here every node that can be in a tree has a place in a static table, and one top-k
+over their scores picks all of them: no data-dependent shape, no host synchronisation, safe in a CUDA graph.
 
 bs requests, L positions, K choices a position, B nodes, W = B + 1 rows with the root.
 """

@@ -1,4 +1,4 @@
-"""Which nodes the target accepts: the path that its own tokens follow down the tree, in a fixed number of device steps."""
+"""Which nodes the target accepts: the path that its own tokens follow down the tree, in a few device operations."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def accept(trees: Trees, choices: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """The accepted path of each tree.
 
     choices: int64 [bs, W], the target's token after each node; length: the deepest a tree can be (L)
-    Returns (nodes, lengths). nodes: int64 [bs, L + 1], rows in path order from the root on; past its end the path repeats
-    its last node. lengths: int64 [bs], drafted nodes on the path, 0 where the root alone is.
+    Returns (nodes, lengths). nodes: int64 [bs, L + 1], rows in path order from the root on; past its end the path
+    repeats its last node. lengths: int64 [bs], drafted nodes on the path, 0 where the root alone is.
 
-    So `choices.gather(1, nodes)` are the tokens that the round emits, lengths + 1 of them, and its last column is the bonus
-    token: what the target says where no child agrees.
+    So `choices.gather(1, nodes)` are the tokens that the round emits, lengths + 1 of them, and its last column is the
+    bonus token: what the target says where no child agrees.
     """
     batch, width = choices.shape
     rows = torch.arange(width, device=choices.device)
-    # Siblings carry different tokens, so a node whose whole lineage agrees with the target is on the one path that does.
+    # Siblings carry different tokens, so all nodes whose whole lineage agrees with the target are on one path.
     agrees = (trees.tokens == choices.gather(1, trees.parents.clamp_min(0))) & (trees.parents >= 0)
     agrees[:, 0] = True
     refused = (trees.visible & ~agrees[:, None, :]).any(2)

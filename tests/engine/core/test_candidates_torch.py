@@ -62,18 +62,10 @@ def test_the_limit_is_exact() -> None:
     assert candidate_table(7, 8, 16, False, 250) is None
 
 
-def test_sums_add_every_cost_of_a_path_once() -> None:
-    table = candidate_table(7, 3, 12, False, 1000)
-    found = enumerate_candidates(7, 3, 12)
+def test_a_candidates_cost_counts_each_step_of_its_path_once() -> None:
+    table, found = candidate_table(7, 3, 12, False, 1000), enumerate_candidates(7, 3, 12)
     assert table is not None
     assert found is not None
-    # a distinct power of four for each (position, rank): a sum says which costs went into it, and how often
-    values = [0, 0, *(4**entry for entry in range(21))]
-    for level in table.sums:
-        half = len(level) // 2
-        values = [
-            values[a] + values[b] for a, b in zip(level[:half].tolist(), level[half:].tolist(), strict=True)
-        ]
-    assert values == [
-        sum(4 ** (position * 3 + rank - 1) for position, rank in enumerate(ranks)) for ranks in found
-    ]
+    for ranks, column in zip(found, table.paths.T, strict=True):
+        steps = [position * 3 + rank - 1 for position, rank in enumerate(ranks)]
+        assert column.nonzero().flatten().tolist() == steps

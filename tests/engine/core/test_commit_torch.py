@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import pytest
 from ddtool.engine.core.commit import plan_commit
 
 pytestmark = pytest.mark.engine
