@@ -36,7 +36,7 @@ class RoundMetrics:
             [*names, "step"],
             buckets=ROUND_SECONDS,
         )
-        self._seconds = {step: seconds.labels(*values, step) for step in ("build", "walk")}
+        self._seconds = {step: seconds.labels(*values, step) for step in ("grow", "choose", "follow")}
 
     def observe(self, accepted: Sequence[int], seconds: Mapping[str, float]) -> None:
         """accepted: drafted tokens that each request took this round."""

@@ -13,18 +13,6 @@ from .release import update_finished
 
 
 @dataclass(frozen=True)
-class Path:
-    """What a round found, before anybody stopped it.
-
-    nodes: [bs, L + 1] on the device, as `core.walk.accept` gives them. tokens: per request what the target says at each
-    accepted node, root first, at least one.
-    """
-
-    nodes: torch.Tensor
-    tokens: list[list[int]]
-
-
-@dataclass(frozen=True)
 class Committed:
     """counts: verify-input tokens now in the KV cache per request (root included), [bs] int32 on the device.
 
@@ -38,16 +26,18 @@ class Committed:
     accepted: list[int]
 
 
-def commit(batch: Any, hidden: torch.Tensor, path: Path) -> Committed:
-    """Give every request its tokens and keep the cache of what it took; hidden [bs * W, F] of the verify forward.
+def commit(batch: Any, hidden: torch.Tensor, nodes: torch.Tensor, tokens: list[list[int]]) -> Committed:
+    """Give every request its tokens and keep the cache of what it took.
 
-    A request that ends inside its path (length, stop, abort) keeps the nodes before its end.
+    hidden: [bs * W, F] of the verify forward. nodes: [bs, L + 1], the accepted paths. tokens: per request what the
+    target says at each accepted node, root first, at least one. A request that ends inside its path (length, stop,
+    abort) keeps the nodes before its end.
     """
-    counts = [append(req, new) for req, new in zip(batch.reqs, path.tokens, strict=True)]
+    counts = [append(req, new) for req, new in zip(batch.reqs, tokens, strict=True)]
     newest = [req.output_ids[-1] for req in batch.reqs]
     counts_t, newest_t = torch.tensor([counts, newest]).to(hidden.device, non_blocking=True)
     slots = batch.out_cache_loc.view(len(counts), -1)
-    plan = plan_commit(path.nodes, counts_t, sum(counts), slots, batch.seq_lens)
+    plan = plan_commit(nodes, counts_t, sum(counts), slots, batch.seq_lens)
     batch.token_to_kv_pool_allocator.free(plan.freed)
     batch.out_cache_loc = plan.kept
     _advance(batch, counts, plan)

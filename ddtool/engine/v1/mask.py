@@ -17,19 +17,19 @@ class MaskBuffer:
         self._buffer = torch.ones(0, dtype=torch.bool, device=device)
         self._grid = torch.arange(width, device=device)
 
-    def write(self, visible: torch.Tensor, seq_lens: torch.Tensor, seq_lens_sum: int) -> torch.Tensor:
+    def write(self, visible: torch.Tensor, seq_lens: list[int]) -> torch.Tensor:
         """visible [bs, W, W] bool (query node, key node), seq_lens [bs] → the flat mask, until the next call.
 
-        seq_lens_sum is known on the host, so nothing waits for the device.
+        The lengths are known on the host, so nothing waits for the device.
         """
-        requests, width = visible.shape[0], self._width
-        needed = width * (seq_lens_sum + requests * width)
-        if self._buffer.numel() < needed:
-            self._buffer = torch.ones(2 * needed, dtype=torch.bool, device=self._buffer.device)
-        row_lens = seq_lens.to(torch.int64) + width
-        ends = torch.cumsum(row_lens, dim=0) * width
-        starts = ends - row_lens * width
-        rows = starts[:, None] + self._grid * row_lens[:, None]
-        first_node = rows + seq_lens.to(torch.int64)[:, None]
-        self._buffer[first_node[:, :, None] + self._grid] = visible
-        return self._buffer[:needed]
+        starts, strides, end = [], [], 0
+        for length in seq_lens:
+            starts.append(end + length)
+            strides.append(length + self._width)
+            end += strides[-1] * self._width
+        if self._buffer.numel() < end:
+            self._buffer = torch.ones(2 * end, dtype=torch.bool, device=self._buffer.device)
+        placed = torch.tensor([starts, strides], device="cpu").to(self._buffer.device, non_blocking=True)
+        start, stride = placed[:, :, None, None]
+        self._buffer[start + stride * self._grid[:, None] + self._grid] = visible
+        return self._buffer[:end]

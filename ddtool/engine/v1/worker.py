@@ -19,18 +19,17 @@ from sglang.srt.speculative.dflash_info import DFlashDraftInput, DFlashVerifyInp
 from sglang.srt.speculative.dflash_worker import DFlashWorker
 
 from .. import engine_id
-from ..core.trees import TreeBuilder, Trees
-from ..core.walk import accept
 from ..metrics import RoundMetrics
 from ..switches import Switches
 from .arguments import shape_of
 from .choosing import Chooser
-from .commit import Path, commit
+from .commit import commit
 from .drafting import BlockDrafter
 from .head import ShardedTopK
 from .mask import MaskBuffer
 from .observers import Round, observers
 from .release import forwardable
+from .steps import Grown, TreeSteps
 from .stopwatch import Stopwatch
 
 logger = logging.getLogger(__name__)
@@ -59,7 +58,8 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
             self.draft_window_size,
         )
         self._head = ShardedTopK(getattr(target, "lm_head", None), shape.topk, get_tp_group())
-        self._builder = TreeBuilder(shape.depth, shape.topk, shape.budget, shape.chain_seed, self.device)
+        graphs = torch.device(self.device).type == "cuda" and not server_args.disable_cuda_graph
+        self._steps = TreeSteps(shape, self.device, graphs=graphs)
         self._mask = MaskBuffer(shape.width, self.device)
         self._choose = Chooser(shape.width, server_args.random_seed, self.device)
         self._metrics = self._make_metrics()
@@ -84,38 +84,37 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
         return self._round(batch, **kwargs)
 
     def _round(self, batch: Any, **kwargs: Any) -> GenerationBatchResult:
-        """One round for every request of `batch`. The only wait for the device is in `_to_host`."""
+        """One round for every request of `batch`."""
         draft_input = batch.spec_info
         positions = batch.seq_lens_cpu.tolist()
         watch = Stopwatch(self.device, enabled=self._metrics is not None)
 
         hidden = self._drafter(batch, draft_input)
         logprobs, ids = self._candidates(hidden)
-        with watch.measure("build"):
-            trees = self._builder(logprobs, ids, draft_input.bonus_tokens)
-        result = self._verify(batch, trees, **kwargs)
+        with watch.measure("grow"):
+            grown = self._steps.grow(logprobs, ids, draft_input.bonus_tokens, batch.seq_lens)
+        result = self._verify(batch, grown, positions, **kwargs)
         logits_output = result.logits_output
-        with watch.measure("walk"):
+        with watch.measure("choose"):
             choice = self._choose(logits_output.next_token_logits, batch.sampling_info)
-            nodes, lengths = accept(trees, choice, self.tree_shape.depth)
-        path = Path(nodes, _to_host(choice.gather(1, nodes), lengths))
-        done = commit(batch, logits_output.hidden_states, path)
+        with watch.measure("follow"):
+            nodes, gained = self._steps.follow(grown.trees, choice)
+        tokens = [row[: row[-1] + 1] for row in gained.tolist()]  # the round's one wait for the device
+        done = commit(batch, logits_output.hidden_states, nodes, tokens)
 
         # At once, so that what enters the radix cache has the drafter's keys and values too
         draft_input.bonus_tokens = done.bonus_tokens
         draft_input.target_hidden = done.hidden
         draft_input.ctx_lens = done.counts
         batch.spec_info = draft_input
-        batch.forward_mode = (
-            ForwardMode.DECODE
-        )  # before the next line, which else waits for the longest path's length
+        batch.forward_mode = ForwardMode.DECODE  # first: in any other mode the next line waits for the device
         self._append_target_hidden_to_draft_kv(batch, draft_input)
         logits_output.hidden_states = None
 
         if self._metrics is not None:
             self._metrics.observe(done.accepted, watch.seconds())
         for observe in self._observers:
-            observe(Round(batch, positions, logprobs, ids, trees, choice, nodes, done.accepted))
+            observe(Round(batch, positions, logprobs, ids, grown.trees, choice, nodes, done.accepted))
         return GenerationBatchResult(
             logits_output=logits_output,
             next_token_ids=done.bonus_tokens,
@@ -130,16 +129,15 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
         logprobs, ids = self._head(hidden.reshape(requests * depth, -1))
         return logprobs.view(requests, depth, -1), ids.view(requests, depth, -1)
 
-    def _verify(self, batch: Any, trees: Trees, **kwargs: Any) -> GenerationBatchResult:
+    def _verify(self, batch: Any, grown: Grown, lengths: list[int], **kwargs: Any) -> GenerationBatchResult:
         """The target's forward over all nodes: logits and captured hidden states for each of them."""
-        seq_lens = batch.seq_lens.to(torch.int64)
         verify_input = DFlashVerifyInput(
-            draft_token=trees.tokens.flatten(),
-            positions=(seq_lens[:, None] + trees.depths).flatten(),
+            draft_token=grown.trees.tokens.flatten(),
+            positions=grown.positions.flatten(),
             draft_token_num=self.tree_shape.width,
         )
         verify_input.prepare_for_verify(batch, page_size=1, build_custom_mask=False)  # slots only
-        verify_input.custom_mask = self._mask.write(trees.visible, batch.seq_lens, batch.seq_lens_sum)
+        verify_input.custom_mask = self._mask.write(grown.trees.visible, lengths)
         batch.forward_mode = ForwardMode.TARGET_VERIFY
         batch.spec_info = verify_input
         batch.return_hidden_states = False
@@ -153,12 +151,6 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
             **(self.server_args.extra_metric_labels or {}),
         }
         return RoundMetrics(self.tree_shape.depth, labels)
-
-
-def _to_host(tokens: torch.Tensor, lengths: torch.Tensor) -> list[list[int]]:
-    """tokens [bs, L + 1] along each path, lengths [bs] of drafted ones → the tokens each request gains."""
-    packed = torch.cat([tokens, lengths[:, None]], dim=1).tolist()
-    return [row[: row[-1] + 1] for row in packed]
 
 
 def _require_triton(model_runner: Any) -> None:
