@@ -119,9 +119,8 @@ def with_graph_copy(content: bytes) -> bytes:
     from ddtool.diagnostics import definition
 
     patch = definition.load("graph-copy").to_json()
-    with (
-        tempfile.TemporaryDirectory() as venv
-    ):  # the agent asks for a folder whose bin/python the engine runs on
+    # The agent asks for a folder whose bin/python the engine runs on
+    with tempfile.TemporaryDirectory() as venv:
         python = Path(venv) / "bin" / "python"
         python.parent.mkdir()
         python.symlink_to(sys.executable)
