@@ -1,9 +1,13 @@
 """The batched tree builder against a heap, in one run: `python benchmarks/tree_builder.py`.
 
-The heap is the paper's (arXiv 2604.12989) as one would write it for speed: plain Python, one request after the other, node
-ranks and parents only. The builder returns those and tokens, depths and the ancestor mask. Both start from log-probabilities
-where they are: the heap's time includes bringing them to the host, which on a GPU is a synchronisation. Rounds alternate;
-medians. On a GPU the builder also runs as a captured graph.
+heap: the paper's (arXiv 2604.12989) as one would write it for speed, plain Python, one request after the other; ranks,
+  depths and parents as lists
+heap+: the same, and then what a verify forward needs: tokens, parents, depths and the ancestor mask as tensors there
+builder: ours; all of that as well
+graph: the builder as a captured CUDA graph
+
+All start from log-probabilities where they are, so on a GPU the heap's time has the copy to the host. The arms
+alternate; medians.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ import time
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from ddtool.engine.core.trees import TreeBuilder
+from ddtool.engine.core.layout import sees_always, visibility
+from ddtool.engine.core.trees import TreeBuilder, Trees
 
 
 def heap_tree(log_probs: list[list[float]], budget: int) -> tuple[list[int], list[int], list[int]]:
@@ -36,6 +42,20 @@ def heap_tree(log_probs: list[list[float]], budget: int) -> tuple[list[int], lis
         if depth < last:
             heapq.heappush(heap, (cost - log_probs[depth][0], row, depth + 1, 0))
     return ranks, depths, parents
+
+
+def heap_tensors(log_probs: Tensor, ids: Tensor, roots: Tensor, budget: int) -> Trees:
+    """The heap's trees where the forward wants them."""
+    trees = [heap_tree(values, budget) for values in log_probs.tolist()]
+    ranks, depths, parents = torch.tensor(trees, device=roots.device).unbind(1)
+    tokens = ids.flatten(1).gather(1, (depths - 1).clamp_min(0) * ids.shape[2] + ranks)
+    tokens[:, 0] = roots
+    upward = parents.clamp_min(0)
+    lineage = [upward]
+    for _ in range(ids.shape[1] - 2):
+        lineage.append(upward.gather(1, lineage[-1]))
+    always = sees_always(budget + 1, budget, roots.device)
+    return Trees(tokens, parents, depths, ranks, visibility(always, torch.stack(lineage, 2)))
 
 
 def captured(build: Callable[[], object]) -> Callable[[], None]:
@@ -80,13 +100,20 @@ def compare(batch: int, args: argparse.Namespace, device: str) -> None:
     def by_heap() -> list[tuple[list[int], list[int], list[int]]]:
         return [heap_tree(values, args.budget) for values in log_probs.tolist()]
 
-    arms: dict[str, Callable[[], object]] = {"heap": by_heap, "builder": build}
+    def by_heap_as_tensors() -> object:
+        return heap_tensors(log_probs, ids, roots, args.budget)
+
+    arms: dict[str, Callable[[], object]] = {"heap": by_heap, "heap+": by_heap_as_tensors, "builder": build}
     if device == "cuda":
         arms["graph"] = captured(build)
     took = milliseconds(arms, args.rounds, device == "cuda")
-    for name in arms:
-        ratio = "" if name == "heap" else f"   {took['heap'] / took[name]:5.1f} times the heap's speed"
-        print(f"{device:4}  batch {batch:3}  {name:8} {took[name]:8.3f} ms{ratio}")
+    for name, time_ms in took.items():
+        ratios = (
+            ""
+            if "heap" in name
+            else f"   heap {took['heap'] / time_ms:5.1f} ×, heap+ {took['heap+'] / time_ms:5.1f} ×"
+        )
+        print(f"{device:4}  batch {batch:3}  {name:8} {time_ms:8.3f} ms{ratios}")
 
 
 def main() -> None:

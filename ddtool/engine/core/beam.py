@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .layout import Trees, rows_of, visibility
+from .layout import Trees, rows_of, sees_always, visibility
 from .scores import exact_costs, number_bits, tie_breakers
 
 
@@ -20,7 +20,7 @@ class BeamGrower:
     def __init__(
         self, length: int, topk: int, budget: int, chain_seed: bool, device: torch.device | str
     ) -> None:
-        self._length, self._topk, self._width = length, topk, budget + 1
+        self._length, self._topk = length, topk
         beams = [1]
         for _ in range(length):
             beams.append(min(budget, beams[-1] * topk))
@@ -33,24 +33,26 @@ class BeamGrower:
         chain = torch.tensor(self._starts[: min(length, budget) + 1] if chain_seed else [], dtype=torch.int64)
         self._grown_ties = [tie_breakers(size * topk, first).to(device) for size in beams[:-1]]
         self._ties = tie_breakers(self._candidates, chain).to(device)
+        self._rows = torch.arange(budget + 1, device=device)
+        self._always = sees_always(budget + 1, budget, device)
         self._depths = torch.arange(length + 1).repeat_interleave(torch.tensor(beams)).to(device)
 
     def __call__(self, log_probs: Tensor, token_ids: Tensor, roots: Tensor) -> Trees:
         """As `TreeBuilder`."""
         costs, parents, ranks, tokens = self._grow(exact_costs(log_probs).long(), token_ids, roots)
         keys = (costs << self._bits) + self._ties
-        chosen = keys.topk(self._width, largest=False).indices
-        parent_rows = rows_of(chosen, self._candidates).gather(1, parents.gather(1, chosen))
-        lineage = [torch.arange(self._width, device=chosen.device).expand_as(chosen)]
-        upward = parent_rows.clamp_min(0)  # the root as its own parent: every lineage has L + 1 steps
-        for _ in range(self._length):
+        chosen = keys.topk(len(self._rows), largest=False).indices
+        parent_rows = rows_of(chosen, self._candidates, self._rows).gather(1, parents.gather(1, chosen))
+        upward = parent_rows.clamp_min(0)  # the root as its own parent: a lineage may go on there
+        lineage = [upward]
+        for _ in range(self._length - 2):
             lineage.append(upward.gather(1, lineage[-1]))
         return Trees(
-            tokens.gather(1, chosen),
-            parent_rows,
-            self._depths[chosen],
-            ranks.gather(1, chosen),
-            visibility(torch.stack(lineage, 2)),
+            tokens=tokens.gather(1, chosen),
+            parents=parent_rows,
+            depths=self._depths[chosen],
+            ranks=ranks.gather(1, chosen),
+            visible=visibility(self._always, torch.stack(lineage, 2)),
         )
 
     def _grow(self, costs: Tensor, token_ids: Tensor, roots: Tensor) -> tuple[Tensor, ...]:

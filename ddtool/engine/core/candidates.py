@@ -29,7 +29,7 @@ class CandidateTable:
 
     depth, rank: [C], and which choice it takes at that depth (index into K); 0 for the root and for padding
     parent: [C], C ("nobody") for the root and for padding
-    lineage: [C, L + 1], the node, its parent, its parent's parent ..., the last one repeated
+    between: [C, L - 1], the nodes between it and the root, filled up with itself
     token: [C], index into (root token, token ids [L * K]); padding repeats the root's token
     paths: float64 [L * K, C], 1 where the candidate's path takes that choice; costs [L * K] times this are its cost
     padding: bool [C]
@@ -39,7 +39,7 @@ class CandidateTable:
     depth: Tensor
     rank: Tensor
     parent: Tensor
-    lineage: Tensor
+    between: Tensor
     token: Tensor
     paths: Tensor
     padding: Tensor
@@ -88,12 +88,14 @@ def candidate_table(
     nobody = len(rows) + padding
     pads = range(len(rows), nobody)
     chain = range(min(length, budget) + 1) if chain_seed else range(0)
-    lineage = [[number[ranks[: max(0, len(ranks) - up)]] for up in range(length + 1)] for ranks in rows]
+    between = [
+        [number[ranks[:depth]] for depth in range(1, length)] for ranks in rows
+    ]  # past its end, itself
     return CandidateTable(
         depth=torch.tensor([len(ranks) for ranks in rows] + [0] * padding),
         rank=torch.tensor([ranks[-1] - 1 if ranks else 0 for ranks in rows] + [0] * padding),
         parent=torch.tensor([number[ranks[:-1]] if ranks else nobody for ranks in rows] + [nobody] * padding),
-        lineage=torch.tensor(lineage + [[pad] * (length + 1) for pad in pads]),
+        between=torch.tensor(between + [[pad] * (length - 1) for pad in pads], dtype=torch.int64),
         token=torch.tensor([_token(ranks, topk) for ranks in rows] + [0] * padding),
         paths=_paths([*rows, *[()] * padding], length, topk),
         padding=torch.arange(nobody) >= len(rows),

@@ -28,20 +28,24 @@ class Trees(NamedTuple):
     visible: Tensor
 
 
-def rows_of(chosen: Tensor, candidates: int) -> Tensor:
+def rows_of(chosen: Tensor, candidates: int, rows: Tensor) -> Tensor:
     """The row that each chosen candidate has: int64 [bs, candidates + 1], its last column, "nobody", -1.
 
-    chosen: int64 [bs, W], different along W. What was not chosen stays uninitialised, since all that is looked up was:
-    the choice is closed under "parent of", for any input.
+    chosen: int64 [bs, W], different along W; rows: 0 .. W - 1. What was not chosen stays uninitialised, since all that
+    is looked up was: the choice is closed under "parent of", for any input.
     """
-    batch, width = chosen.shape
-    rows = torch.empty((batch, candidates + 1), dtype=torch.int64, device=chosen.device)
-    rows[:, -1] = -1
-    return rows.scatter_(1, chosen, torch.arange(width, device=chosen.device).expand(batch, -1))
+    found = torch.empty((len(chosen), candidates + 1), dtype=torch.int64, device=chosen.device)
+    found[:, -1] = -1
+    return found.scatter_(1, chosen, rows.expand_as(chosen))
 
 
-def visibility(lineage: Tensor) -> Tensor:
-    """bool [bs, W, W] from each row's ancestors, itself included: int64 [bs, W, any], in any order, repeats allowed."""
-    batch, width, _ = lineage.shape
-    visible = torch.zeros((batch, width, width), dtype=torch.bool, device=lineage.device)
-    return visible.scatter_(2, lineage, True)
+def sees_always(width: int, prefixes: int, device: torch.device | str) -> Tensor:
+    """bool [W, W], what a row sees whatever the tree is: itself, and the root if it is one of `prefixes` nodes."""
+    always = torch.eye(width, dtype=torch.bool, device=device)
+    always[: prefixes + 1, 0] = True
+    return always
+
+
+def visibility(always: Tensor, ancestors: Tensor) -> Tensor:
+    """bool [bs, W, W]: `always` and each row's other ancestors, int64 [bs, W, any] rows, where its own may fill in."""
+    return always.repeat(len(ancestors), 1, 1).scatter_(2, ancestors, True)

@@ -18,7 +18,7 @@ from .table import TableGrower
 
 __all__ = ["TABLE_LIMIT", "TreeBuilder", "Trees"]
 
-TABLE_LIMIT = 16384
+TABLE_LIMIT = 8192
 
 
 class TreeBuilder:
