@@ -17,6 +17,7 @@ from support.ddtree import (
     PLAIN,
     TRACE,
     chain_accepts,
+    drafts_after,
     environment,
     inside,
     install,
@@ -139,6 +140,11 @@ def test_a_tree_sees_each_node_as_plain_decoding_sees_its_prefix(arms, run):
         assert [logprobs[token] for _, token, _ in best] == pytest.approx(
             [value for value, _, _ in best], abs=2e-4
         )
+
+
+def test_accepted_paths_leave_the_drafter_what_a_prefill_would(arms, run):
+    drafted, fresh = drafts_after(arms.tree, run.expected[0].ids[:40], 24)
+    assert drafted == pytest.approx(fresh, abs=1e-3)
 
 
 def test_a_stop_inside_an_accepted_path_ends_the_text_there(arms, run):

@@ -78,6 +78,20 @@ def read_trace(server: EngineServer) -> dict[str, list[dict[str, Any]]]:
     return rounds
 
 
+def drafts_after(server: EngineServer, prompt: list[int], tokens: int) -> tuple[list[float], list[float]]:
+    """What the drafter says in the last round of a request, and what it says after a fresh prefill of the same text.
+
+    The first depends on keys and values that accepted paths left behind in the drafter's cache, in path order.
+    """
+    first = server.generate([prompt], tokens)[0]
+    last = read_trace(server)[first.meta["id"]][-1]
+    server.post("/flush_cache", {})
+    again = server.generate([[*prompt, *first.ids][: last["position"]]], 2)[0]
+    fresh = read_trace(server)[again.meta["id"]][0]
+    assert fresh["position"] == last["position"]
+    return sum(last["logprobs"], []), sum(fresh["logprobs"], [])
+
+
 def tree_accepts(record: Mapping[str, Any], truth: Sequence[int], budget: int = BUDGET) -> int:
     """Drafted tokens that a round takes when the target goes on with `truth`: the heap's tree, walked in Python."""
     tree = set(best_first(exact_costs(record["logprobs"]), budget))
