@@ -28,6 +28,11 @@ def load() -> None:
         raise RuntimeError(
             f"DDTREE adapts to SGLang {' and '.join(RELEASES)}, not to {sglang.__version__}: install one of these."
         )
+    if NAME in SpeculativeAlgorithm.__members__:
+        raise RuntimeError(
+            f"this SGLang has a {NAME} of its own, which would answer instead of ddtool's: "
+            "set `engine.provider: builtin` in the profile, or use a stock SGLang."
+        )
     HookRegistry.register(f"{ARGUMENTS}.add_cli_args", flags.add_flags, HookType.AROUND)
     HookRegistry.register(f"{ARGUMENTS}.from_cli_args", flags.take_flags, HookType.AROUND)
     HookRegistry.register(

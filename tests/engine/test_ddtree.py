@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,17 +54,12 @@ class Arms:
 @pytest.fixture(scope="module")
 def arms(serve, engine_host) -> Arms:
     install(engine_host)
-    return Arms(
-        plain=serve("demo", **PLAIN, **SHARED),
-        tree=serve(
-            "demo",
-            **DDTREE,
-            **SHARED,
-            max_running_requests=4,
-            chunked_prefill_size=CHUNK,
-            env=environment(probe=True, trace=f"verify-trace:{TRACE},kv-ledger"),
-        ),
-    )
+    limits = {"max_running_requests": 4, "chunked_prefill_size": CHUNK, "enable_metrics": True}
+    env = environment(probe=True, trace=f"verify-trace:{TRACE},kv-ledger")
+    with ThreadPoolExecutor() as pool:
+        plain = pool.submit(serve, "demo", **PLAIN, **SHARED)
+        tree = pool.submit(serve, "demo", **DDTREE, **SHARED, **limits, env=env)
+        return Arms(plain.result(), tree.result())
 
 
 @dataclass(frozen=True)
@@ -246,6 +242,20 @@ def test_an_aborted_request_disturbs_nobody_and_leaves_nothing(arms, run):
     (_, answer), *_ = aborted
     assert answer["meta_info"]["finish_reason"]["type"] == "abort"
     assert answer["meta_info"]["completion_tokens"] < 120
+
+
+def test_metrics_stand_beside_sglangs_own(arms, run):
+    status, body = arms.tree.get("/metrics")
+    assert status == 200
+    totals: dict[str, float] = {}
+    for line in body.decode().splitlines():
+        if line.startswith("sglang:ddtree_"):
+            name, value = line.rsplit(" ", 1)
+            totals[name.partition("{")[0]] = totals.get(name.partition("{")[0], 0) + float(value)
+    rounds = sum(len(records) for records in read_trace(arms.tree).values())
+    assert totals["sglang:ddtree_verify_total"] == rounds
+    assert totals["sglang:ddtree_tokens_total"] == rounds + totals["sglang:ddtree_accepted_total"]
+    assert totals["sglang:ddtree_seconds_count"] > 0
 
 
 def test_the_pool_is_as_it_was_at_the_start(arms, run):

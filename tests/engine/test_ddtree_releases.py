@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.ddtree import DDTREE, PLAIN, TRACE, environment, inside, install
+from support.ddtree import DDTREE, ENGINE, PLAIN, TRACE, environment, inside, install
 
+from ddtool.engine import engine_id
+from ddtool.sandbox.image import VENV
 from ddtool.sandbox.records import cache_root
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 NEXT_RELEASE = "0.5.13.post1"
+PYTHON = f"{VENV}/bin/python"
 FOLDER = "/opt/under-test/sglang"
 PROMPTS = ["for name in os.listdir(", "class Reader:\n    def __init__(self"]
 
@@ -73,3 +77,29 @@ def test_two_ranks(serve, engine_host, expected):
     sampled = server.generate(PROMPTS, 8, temperature=1.0, top_p=0.95)
     assert all(len(completion.ids) == 8 for completion in sampled)
     assert "rank-sync" not in server.log()
+
+
+@pytest.mark.slow
+def test_a_tree_takes_more_than_the_chain(serve, engine_host):
+    """The same drafter, the same prompts, a server each: DFLASH's accept length against DDTREE's."""
+    install(engine_host)
+    chain, tree = serve("demo"), serve("demo", **DDTREE, env=environment())
+    lengths = []
+    for server in (chain, tree):
+        found = server.generate(PROMPTS, 64)
+        rounds = sum(completion.meta["spec_verify_ct"] for completion in found)
+        lengths.append(sum(completion.meta["completion_tokens"] for completion in found) / rounds)
+        server.stop()
+    assert lengths[1] > 1.1 * lengths[0]
+
+
+def test_doctor_can_ask_who_answers(engine_host):
+    install(engine_host)
+    command = ["env", f"PYTHONPATH={ENGINE}", "SGLANG_USE_CPU_ENGINE=1", "TRITON_INTERPRET=1"]
+    answer = json.loads(inside(engine_host, *command, PYTHON, "-m", "ddtool_engine.check").splitlines()[-1])
+    assert answer == {
+        "engine": engine_id(),
+        "sglang": "0.5.12.post1",
+        "provider": "ddtool_engine.v1.algorithm",
+        "error": None,
+    }

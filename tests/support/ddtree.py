@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ _WRITE = (
 
 
 def install(sandbox: Sandbox) -> None:
-    """Put the engine, as a release carries it, and the probe into the sandbox."""
+    """Put the engine, as a release carries it, and the probe into the sandbox; an older trace goes."""
     probe = Path(__file__).with_name("ddtree_probe.py").read_text()
     info = f"{PROBE}/ddtree_probe-1.dist-info"
     files = {f"{ENGINE}/{path}": content.decode() for path, content in engine_files().items()}
@@ -55,6 +56,7 @@ def install(sandbox: Sandbox) -> None:
         f"{SWITCHES}/README": "switches of the probe\n",
     }
     inside(sandbox, "python3", "-c", _WRITE, input=json.dumps(files))
+    inside(sandbox, "rm", "-f", TRACE)
 
 
 def environment(*, probe: bool = False, trace: str = "", first: Sequence[str] = ()) -> dict[str, str]:
@@ -89,7 +91,7 @@ def drafts_after(server: EngineServer, prompt: list[int], tokens: int) -> tuple[
     again = server.generate([[*prompt, *first.ids][: last["position"]]], 2)[0]
     fresh = read_trace(server)[again.meta["id"]][0]
     assert fresh["position"] == last["position"]
-    return sum(last["logprobs"], []), sum(fresh["logprobs"], [])
+    return [*chain(*last["logprobs"])], [*chain(*fresh["logprobs"])]
 
 
 def tree_accepts(record: Mapping[str, Any], truth: Sequence[int], budget: int = BUDGET) -> int:

@@ -10,8 +10,6 @@ from typing import Any
 
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
-from .. import NAME
-
 
 class DDTreeAlgorithm(CustomSpecAlgo):  # type: ignore[misc]  # SGLang has no stubs
     def __repr__(self) -> str:
@@ -34,10 +32,3 @@ class DDTreeAlgorithm(CustomSpecAlgo):  # type: ignore[misc]  # SGLang has no st
         from sglang.srt.managers.overlap_utils import FutureMap
 
         return FutureMap(device, self, req_to_token_pool, needs_cpu_seq_lens)
-
-
-def provider() -> str:
-    """Module of the class that answers the name DDTREE: a fork's enum member would win over ours without a word."""
-    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
-
-    return type(SpeculativeAlgorithm.from_string(NAME)).__module__
