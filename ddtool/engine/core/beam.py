@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .layout import Trees, rows_of, sees_always, visibility
-from .scores import exact_costs, number_bits, tie_breakers
+from .scores import INTEGER_BITS, exact_costs, number_bits, tie_breakers
 
 
 class BeamGrower:
@@ -26,13 +26,13 @@ class BeamGrower:
             beams.append(min(budget, beams[-1] * topk))
         self._beams, self._starts = beams, [sum(beams[:depth]) for depth in range(length + 1)]
         self._candidates = sum(beams)
-        self._bits = number_bits(length, max(self._candidates, budget * topk))
+        self._bits = number_bits(length, max(self._candidates, budget * topk), INTEGER_BITS)
 
         # Beams keep the candidates' order, so the chain's node is the first of each.
         first = torch.tensor([0] if chain_seed else [], dtype=torch.int64)
         chain = torch.tensor(self._starts[: min(length, budget) + 1] if chain_seed else [], dtype=torch.int64)
-        self._grown_ties = [tie_breakers(size * topk, first).to(device) for size in beams[:-1]]
-        self._ties = tie_breakers(self._candidates, chain).to(device)
+        self._grown_ties = [tie_breakers(size * topk, first, INTEGER_BITS).to(device) for size in beams[:-1]]
+        self._ties = tie_breakers(self._candidates, chain, INTEGER_BITS).to(device)
         self._rows = torch.arange(budget + 1, device=device)
         self._always = sees_always(budget + 1, budget, device)
         self._depths = torch.arange(length + 1).repeat_interleave(torch.tensor(beams)).to(device)

@@ -48,4 +48,4 @@ def sees_always(width: int, prefixes: int, device: torch.device | str) -> Tensor
 
 def visibility(always: Tensor, ancestors: Tensor) -> Tensor:
     """bool [bs, W, W]: `always` and each row's other ancestors, int64 [bs, W, any] rows, where its own may fill in."""
-    return always.repeat(len(ancestors), 1, 1).scatter_(2, ancestors, True)
+    return always.expand(len(ancestors), -1, -1).clone().scatter_(2, ancestors, True)

@@ -13,12 +13,11 @@ from torch import Tensor
 
 FRACTION_BITS = 28  # 4e-9 nats; float32 itself is coarser from a cost of 0.06 on
 CAP_BITS = 6  # a cost of 64 nats, probability 1e-28, is "never"
-KEY_BITS = 52  # one more distinguishes the seeded chain from the rest, and float64 holds 53
+FLOAT_BITS, INTEGER_BITS = 52, 61  # of a key; one more puts a seeded chain before the rest, float64 holds 53
 
 
 def exact_costs(log_probs: Tensor) -> Tensor:
-    """Costs in units of 2**-28 nats: float64, whole numbers from 0 to 2**34, the shape of `log_probs`
-    (float32).
+    """float32 log-probabilities → costs in units of 2**-28 nats: float64, whole numbers from 0 to 2**34.
 
     -inf and NaN cost the cap; what rounding has put above 0 costs nothing. The scale is a power of two, so
     all that is lost is below one unit.
@@ -28,12 +27,17 @@ def exact_costs(log_probs: Tensor) -> Tensor:
     return costs.mul_(-float(1 << FRACTION_BITS)).trunc_().double()
 
 
-def number_bits(length: int, candidates: int) -> int:
+def number_bits(length: int, candidates: int, key_bits: int) -> int:
     """Low bits of a key that number the candidates. Raises ValueError if costs of `length` nodes leave too few."""
     bits = (candidates - 1).bit_length()
-    if dearest(length).bit_length() + bits > KEY_BITS:
-        raise ValueError(f"{candidates} candidates of depth {length} need keys of more than {KEY_BITS} bits")
+    if dearest(length).bit_length() + bits > key_bits:
+        raise ValueError(f"{candidates} candidates of depth {length} need keys of more than {key_bits} bits")
     return bits
+
+
+def most_candidates(length: int) -> int:
+    """How many candidates float64 keys can number."""
+    return 1 << (FLOAT_BITS - dearest(length).bit_length())
 
 
 def dearest(length: int) -> int:
@@ -41,10 +45,10 @@ def dearest(length: int) -> int:
     return length << (CAP_BITS + FRACTION_BITS)
 
 
-def tie_breakers(candidates: int, chain: Tensor) -> Tensor:
+def tie_breakers(candidates: int, chain: Tensor, key_bits: int) -> Tensor:
     """int64 [candidates], to add to keys: each candidate's number; behind a seeded chain for those not on it."""
     numbers = torch.arange(candidates)
     if len(chain):
-        numbers += 1 << KEY_BITS
-        numbers[chain] -= 1 << KEY_BITS
+        numbers += 1 << key_bits
+        numbers[chain] -= 1 << key_bits
     return numbers

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .candidates import CandidateTable
 from .layout import Trees, rows_of, sees_always, visibility
-from .scores import dearest, exact_costs, number_bits, tie_breakers
+from .scores import FLOAT_BITS, dearest, exact_costs, number_bits, tie_breakers
 
 
 class TableGrower:
@@ -16,8 +16,8 @@ class TableGrower:
 
     def __init__(self, table: CandidateTable, budget: int, device: torch.device | str) -> None:
         length = table.between.shape[1] + 1
-        bits = number_bits(length, len(table))
-        ties = tie_breakers(len(table), table.chain) + ((dearest(length) << bits) * table.padding)
+        bits = number_bits(length, len(table), FLOAT_BITS)
+        ties = tie_breakers(len(table), table.chain, FLOAT_BITS) + ((dearest(length) << bits) * table.padding)
         self._ties = ties.to(device, torch.float64)
         self._paths = (table.paths * float(1 << bits)).to(device)
         self._rows = torch.arange(budget + 1, device=device)

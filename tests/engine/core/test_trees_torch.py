@@ -243,6 +243,19 @@ def test_inputs_stay_as_they_are() -> None:
     assert all(torch.equal(one, other) for one, other in zip((log_probs, ids, roots), before, strict=True))
 
 
+@pytest.mark.parametrize("chain_seed", [False, True])
+@pytest.mark.parametrize("shape", [(16, 8, 1024), (31, 2, 64), (63, 8, 48), (7, 64, 1024)], ids=str)
+def test_large_shapes_have_keys_enough(shape: tuple[int, int, int], chain_seed: bool) -> None:
+    """Longest paths at the highest cost, where keys come closest to their limit."""
+    length, topk, budget = shape
+    log_probs = torch.full((1, length, topk), -INF)
+    log_probs[0, :, 0] = -60.0
+    trees = TreeBuilder(length, topk, budget, chain_seed)(
+        log_probs, token_ids(1, length, topk), torch.tensor([0])
+    )
+    assert paths_of(trees, 0)[1:] == best_first(exact_costs(log_probs[0].tolist()), budget, chain_seed)
+
+
 @pytest.mark.parametrize("shape", [(0, 8, 32), (7, 0, 32), (7, 8, 0)])
 def test_impossible_shapes_are_refused(shape: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
