@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import paramiko
 
@@ -203,7 +203,8 @@ class SshChannel:
         return self._channel.exit_status if self._channel.exit_status >= 0 else None
 
     def close(self) -> None:
-        self._channel.close()
+        with suppress(EOFError, OSError, paramiko.SSHException):  # the link broke first: that is closed too
+            self._channel.close()
 
     def _drain_stderr(self) -> None:
         self._channel.settimeout(0.0)
