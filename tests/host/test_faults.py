@@ -52,7 +52,10 @@ def kill_serving_agents(host: Sandbox) -> None:
     script = (
         "import glob, os, signal\n"
         "for path in glob.glob('/proc/[0-9]*/cmdline'):\n"
-        "    words = open(path, 'rb').read().split(b'\\0')\n"
+        "    try:\n"
+        "        words = open(path, 'rb').read().split(b'\\0')\n"
+        "    except OSError:\n"
+        "        continue\n"
         "    if b'serve' in words and b'--state' in words:\n"
         "        os.kill(int(path.split('/')[2]), signal.SIGKILL)\n"
     )
