@@ -53,6 +53,8 @@ def attack(
         if operation in BACK:
             world.change(BACK[operation])
         return None
+    if operation in BACK:
+        check_old_or_new(world.files(), old, world.outcomes[operation], hit)
     world.recover(hit)
     now = world.files()
     hit["end"] = "undone" if now == old else "finished"
@@ -60,6 +62,14 @@ def attack(
         assert now == world.outcomes[operation], hit
         world.change(BACK[operation])
     return hit
+
+
+def check_old_or_new(
+    found: dict[str, Any], old: dict[str, Any], new: dict[str, Any], hit: dict[str, Any]
+) -> None:
+    """Right after the kill, before anything has recovered. The gate's drop-in is neither before nor after."""
+    for name in (found.keys() | old.keys() | new.keys()) - {"ddtool-gate.conf"}:
+        assert found.get(name) in (old.get(name), new.get(name)), (name, hit)
 
 
 @contextmanager
