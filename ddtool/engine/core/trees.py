@@ -19,9 +19,10 @@ from .table import TableGrower
 
 __all__ = ["TABLE_LIMIT", "TreeBuilder", "Trees"]
 
-# Beyond this a beam is faster at batch 32. On one CPU thread, 7 positions, 8 choices, table against beam at batch 1 and
-# 32: 8,151 candidates (budget 96) 0.18 ms to 0.45 and 2.3 to 3.2; 12,793 (128) 0.23 to 0.47 and 8.2 to 6.0.
-TABLE_LIMIT = 8192
+# On an H200, graph-captured, the table wins at every size its keys can number: 7 positions, 8 choices, batch 32, table
+# against beam: 1,084 candidates (budget 32) 0.08 ms to 0.41; 12,793 (budget 128) 0.16 to 0.52. On one CPU thread the two
+# meet near 10,000. The limit bounds memory (L * K * 8 bytes a candidate) and the second that making a table takes.
+TABLE_LIMIT = 16384
 
 
 class TreeBuilder:
