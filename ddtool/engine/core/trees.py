@@ -20,7 +20,7 @@ from .table import TableGrower
 __all__ = ["TABLE_LIMIT", "TreeBuilder", "Trees"]
 
 # On an H200, graph-captured, the table wins at every size its keys can number: 7 positions, 8 choices, batch 32, table
-# against beam: 1,084 candidates (budget 32) 0.08 ms to 0.41; 12,793 (budget 128) 0.16 to 0.52. On one CPU thread the two
+# against beam: 1,084 candidates (budget 32) 0.08 ms to 0.41; 12,793 (budget 128) 0.16 to 0.52. On one CPU thread they
 # meet near 10,000. The limit bounds memory (L * K * 8 bytes a candidate) and the second that making a table takes.
 TABLE_LIMIT = 16384
 
