@@ -185,13 +185,15 @@ def test_requests_are_refused_for_all_reasons_at_once():
 
 def runner(draft: bool, width: int) -> SimpleNamespace:
     model_runner = SimpleNamespace(
-        server_args=SimpleNamespace(speculative_algorithm="DDTREE"), is_draft_worker=draft
+        server_args=SimpleNamespace(speculative_algorithm="DDTREE"), is_draft_worker=draft, attn_backend=None
     )
     return SimpleNamespace(model_runner=model_runner, num_tokens_per_bs=width)
 
 
 def batch(requests: int, tokens: int) -> SimpleNamespace:
-    return SimpleNamespace(batch_size=requests, input_ids=SimpleNamespace(numel=lambda: tokens))
+    return SimpleNamespace(
+        batch_size=requests, input_ids=SimpleNamespace(numel=lambda: tokens), spec_info=None
+    )
 
 
 def test_a_width_that_was_not_captured_runs_without_a_graph_and_says_so_once(caplog):

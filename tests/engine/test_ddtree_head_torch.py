@@ -91,7 +91,8 @@ def test_the_mask_is_written_where_the_kernel_reads_it():
     buffer = MaskBuffer(width, "cpu")
     for lengths in ([3], [7, 1, 12], [2, 2]):
         visible = torch.rand(len(lengths), width, width) < 0.5
-        flat = buffer.write(visible, lengths)
+        flat = buffer.reserve(lengths)
+        buffer.write(visible, torch.tensor(lengths, dtype=torch.int32))
         start = 0
         for row, length in enumerate(lengths):
             size = width * (length + width)

@@ -60,9 +60,9 @@ def broken_plan(original, nodes, counts, total, slots, seq_lens):
         order[1], order[2] = order[2], order[1]
         plan = plan._replace(rows=plan.rows[order], kept=plan.kept[order])
     if on("wrong-slot-freed"):
-        freed = plan.freed.clone()
-        freed[0] = plan.kept[0]
-        plan = plan._replace(freed=freed)
+        slots = plan.kept.clone()
+        slots[-1] = slots[0]  # the last is among those that will be freed, the first is the root's
+        plan = plan._replace(kept=slots)
     return plan
 
 

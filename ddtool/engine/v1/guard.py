@@ -25,7 +25,15 @@ def can_run(original: Callable[..., bool], runner: Any, forward_batch: Any) -> b
         if tokens != forward_batch.batch_size * runner.num_tokens_per_bs:
             _report(model_runner.is_draft_worker, runner.num_tokens_per_bs, tokens, forward_batch.batch_size)
             return False
+        if not _mask_fits(forward_batch.spec_info, model_runner.attn_backend):
+            return False
     return original(runner, forward_batch)
+
+
+def _mask_fits(spec_info: Any, backend: Any) -> bool:
+    """The graphs' mask has room for every context up to the limit, but not for the tree beyond it."""
+    mask = getattr(spec_info, "custom_mask", None)
+    return mask is None or bool(mask.numel() <= backend.cuda_graph_custom_mask.numel())
 
 
 def _report(draft: bool, captured: int, tokens: int, requests: int) -> None:

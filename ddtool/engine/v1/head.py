@@ -32,13 +32,22 @@ class ShardedTopK:
         self._padding = max(topk - len(ids), 0)  # columns that a small shard lacks, never chosen: -inf
         self._ids = torch.tensor(ids + [0] * self._padding, dtype=torch.int64, device=weight.device)
 
+    @property
+    def device(self) -> torch.device:
+        return self._ids.device
+
+    @property
+    def is_local(self) -> bool:
+        """One rank has the whole vocabulary: nothing is gathered."""
+        return bool(self._group.world_size == 1)
+
     def __call__(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """hidden [n, H] → log-probabilities [n, K] float32, descending, and token ids [n, K] int64."""
         logits = self._local_logits(hidden)
         values, columns = torch.topk(logits, self._topk, dim=-1)
         ids = self._ids[columns]
         total = torch.logsumexp(logits, dim=-1, keepdim=True)
-        if self._group.world_size > 1:
+        if not self.is_local:
             values, ids, total = self._merge(values, ids, total)
         return values - total, ids
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..switches import Switches
+from .steps import Grown
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,7 @@ class Round:
 
     batch: Any
     positions: list[int]
-    logprobs: torch.Tensor
-    ids: torch.Tensor
-    trees: Any
+    grown: Grown
     choice: torch.Tensor
     nodes: torch.Tensor
     accepted: list[int]
@@ -51,11 +50,8 @@ class VerifyTrace:
         self._rounds: dict[str, int] = {}
 
     def __call__(self, done: Round) -> None:
-        logprobs, ids, ranks = (
-            done.logprobs.tolist(),
-            done.ids.tolist(),
-            done.trees.ranks.gather(1, done.nodes).tolist(),
-        )
+        logprobs, ids = done.grown.logprobs.tolist(), done.grown.ids.tolist()
+        ranks = done.grown.trees.ranks.gather(1, done.nodes).tolist()
         for row, req in enumerate(done.batch.reqs):
             number = self._rounds.get(req.rid, 0)
             taken = done.accepted[row]
@@ -81,7 +77,11 @@ class RankSync:
         self._group = group
 
     def __call__(self, done: Round) -> None:
-        parts = {"tree": done.trees.tokens, "structure": done.trees.parents, "choice": done.choice}
+        parts = {
+            "tree": done.grown.trees.tokens,
+            "structure": done.grown.trees.parents,
+            "choice": done.choice,
+        }
         mine = torch.stack([_checksum(part) for part in parts.values()])
         everyone = mine.new_empty(self._group.world_size * len(parts))
         self._group.all_gather_into_tensor(everyone, mine)

@@ -1,6 +1,6 @@
 """A round's work on trees between the two forwards: growing them, and following the target down them.
 
-Some 40 tiny kernels. Launched one by one they cost a small model more than its verify forward; so on a GPU each of the
+Some 80 tiny kernels. Launched one by one they cost a small model more than its verify forward; so on a GPU each of the
 two steps is captured once per batch size and replayed as one graph. Elsewhere they are called as they are.
 """
 
@@ -12,65 +12,120 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from ..core.commit import plan_commit
 from ..core.trees import TreeBuilder, Trees
 from ..core.walk import accept
 from .arguments import TreeShape
+from .head import ShardedTopK
+from .mask import MaskBuffer
 
 _T = TypeVar("_T")
 
 
 class Grown(NamedTuple):
-    """trees: as core makes them. positions: [bs, W] int64, of every node in its request's text."""
+    """trees: as core makes them. positions: [bs, W] int64, of every node in its request's text.
+
+    logprobs, ids: [bs, L, K], what they were grown from.
+    """
 
     trees: Trees
     positions: torch.Tensor
+    logprobs: torch.Tensor
+    ids: torch.Tensor
+
+
+class Kept(NamedTuple):
+    """What stays of a verify forward when each request keeps the first `counts` [bs] nodes of its path.
+
+    rows: [bs * W], rows of the forward, slots: [bs * W], their KV slots; those kept come first, in the order (request,
+    path), then all others. How many are kept is the host's to know. seq_lens: [bs], the new lengths.
+    """
+
+    counts: torch.Tensor
+    rows: torch.Tensor
+    slots: torch.Tensor
+    seq_lens: torch.Tensor
 
 
 class Followed(NamedTuple):
-    """nodes: [bs, L + 1] int64, accepted paths, root first.
+    """nodes: [bs, L + 1] int64, accepted paths, root first; kept: what stays when no request ends inside its path.
 
     gained: [bs, L + 2] int64, the target's tokens along the path; the last column counts the drafted ones among them.
+    bonus: [bs] int64, the last of the gained tokens.
     """
 
     nodes: torch.Tensor
+    kept: Kept
     gained: torch.Tensor
+    bonus: torch.Tensor
+
+
+def keep(nodes: torch.Tensor, counts: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor) -> Kept:
+    """nodes: [bs, L + 1], paths. counts: [bs]. slots: [bs, W], of the forward. seq_lens: [bs], before it."""
+    plan = plan_commit(nodes, counts, slots.numel(), slots, seq_lens)
+    return Kept(counts.to(torch.int32), plan.rows, plan.kept, plan.seq_lens)
 
 
 class TreeSteps:
-    """graphs: capture the steps (the device is a GPU). Results are valid until the same step runs again."""
+    """`grow` before the target's forward, `follow` after it; results are valid until the same step runs again.
 
-    def __init__(self, shape: TreeShape, device: torch.device | str, *, graphs: bool) -> None:
-        self._builder = TreeBuilder(shape.depth, shape.topk, shape.budget, shape.chain_seed, device)
-        self._depth = shape.depth
-        self._graphs = graphs
+    graphs_up_to: the largest batch whose steps are captured; 0 for none. The batch's mask must be reserved by then.
+    """
+
+    def __init__(self, shape: TreeShape, head: ShardedTopK, mask: MaskBuffer, *, graphs_up_to: int) -> None:
+        self._builder = TreeBuilder(shape.depth, shape.topk, shape.budget, shape.chain_seed, head.device)
+        self._head, self._mask, self._depth = head, mask, shape.depth
+        self._graphs_up_to = graphs_up_to
         self._captured: dict[int, _Captured] = {}
 
-    def grow(
-        self, logprobs: torch.Tensor, ids: torch.Tensor, roots: torch.Tensor, seq_lens: torch.Tensor
-    ) -> Grown:
-        """logprobs, ids: [bs, L, K] of the drafter. roots: [bs], last tokens; seq_lens: [bs], where they stand."""
-        if not self._graphs:
-            return self._grow(logprobs, ids, roots, seq_lens)
-        requests = len(roots)
-        if requests not in self._captured:
-            self._captured[requests] = _Captured(self, logprobs, ids, roots, seq_lens)
-        return self._captured[requests].grow(logprobs, ids, roots, seq_lens)
+    def grow(self, hidden: torch.Tensor, roots: torch.Tensor, seq_lens: torch.Tensor) -> Grown:
+        """Draft trees and write their mask.
 
-    def follow(self, trees: Trees, choice: torch.Tensor) -> Followed:
-        """choice: [bs, W], the target's token at every node of the trees that `grow` returned last."""
-        if not self._graphs:
-            return self._follow(trees, choice)
-        return self._captured[len(choice)].follow(choice)
+        hidden: [bs, L, H] of the drafter. roots: [bs], last tokens; seq_lens: [bs], where they stand.
+        """
+        # A head that gathers over ranks stays outside: only SGLang may capture its collectives
+        source = (hidden,) if self._head.is_local else self._candidates(hidden)
+        if not self._replays(len(roots)):
+            return self._grow(source, roots, seq_lens)
+        if len(roots) not in self._captured:
+            self._captured[len(roots)] = _Captured(self, source, roots, seq_lens)
+        return self._captured[len(roots)].grow(*source, roots, seq_lens)
 
-    def _grow(
-        self, logprobs: torch.Tensor, ids: torch.Tensor, roots: torch.Tensor, seq_lens: torch.Tensor
-    ) -> Grown:
+    def follow(
+        self, trees: Trees, choice: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor
+    ) -> Followed:
+        """choice: [bs, W], the target's token at every node of the trees that `grow` returned last.
+
+        slots: [bs, W], where the forward put each node's keys and values. seq_lens: as `grow` got them.
+        """
+        if not self._replays(len(choice)):
+            return self._follow(trees, choice, slots, seq_lens)
+        return self._captured[len(choice)].follow(choice, slots)
+
+    def _replays(self, requests: int) -> bool:
+        return requests <= self._graphs_up_to and self._mask.is_shared
+
+    def _candidates(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and token ids, [bs, L, K] each."""
+        requests, depth, _ = hidden.shape
+        logprobs, ids = self._head(hidden.flatten(0, 1))
+        return logprobs.view(requests, depth, -1), ids.view(requests, depth, -1)
+
+    def _grow(self, source: tuple[torch.Tensor, ...], roots: torch.Tensor, seq_lens: torch.Tensor) -> Grown:
+        """source: hidden states, or candidates."""
+        logprobs, ids = self._candidates(*source) if len(source) == 1 else source
         trees = self._builder(logprobs, ids, roots)
-        return Grown(trees, seq_lens[:, None] + trees.depths)
+        self._mask.write(trees.visible, seq_lens)
+        return Grown(trees, seq_lens[:, None] + trees.depths, logprobs, ids)
 
-    def _follow(self, trees: Trees, choice: torch.Tensor) -> Followed:
+    def _follow(
+        self, trees: Trees, choice: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor
+    ) -> Followed:
         nodes, lengths = accept(trees, choice, self._depth)
-        return Followed(nodes, torch.cat([choice.gather(1, nodes), lengths[:, None]], dim=1))
+        said = choice.gather(1, nodes)
+        kept = keep(nodes, lengths + 1, slots, seq_lens)
+        # the path repeats its last node to the end, and so the last column is what the target says there
+        return Followed(nodes, kept, torch.cat([said, lengths[:, None]], dim=1), said[:, -1].clone())
 
 
 @dataclass
@@ -87,20 +142,22 @@ class _Step:
 class _Captured:
     """Both steps for one batch size; the second reads the trees that the first leaves in place."""
 
-    def __init__(self, steps: TreeSteps, *example: torch.Tensor) -> None:
-        inputs = tuple(tensor.clone() for tensor in example)
-        graph, self._grown = _capture(lambda: steps._grow(*inputs))
+    def __init__(
+        self, steps: TreeSteps, source: tuple[torch.Tensor, ...], roots: torch.Tensor, seq_lens: torch.Tensor
+    ) -> None:
+        inputs = tuple(tensor.clone() for tensor in (*source, roots, seq_lens))
+        graph, self._grown = _capture(lambda: steps._grow(inputs[:-2], *inputs[-2:]))
         self._grow = _Step(graph, inputs)
-        choice = self._grown.trees.tokens.clone()
-        graph, self._followed = _capture(lambda: steps._follow(self._grown.trees, choice))
-        self._follow = _Step(graph, (choice,))
+        choice, slots = self._grown.trees.tokens.clone(), self._grown.trees.tokens.clone()
+        graph, self._followed = _capture(lambda: steps._follow(self._grown.trees, choice, slots, inputs[-1]))
+        self._follow = _Step(graph, (choice, slots))
 
     def grow(self, *given: torch.Tensor) -> Grown:
         self._grow.replay(*given)
         return self._grown
 
-    def follow(self, choice: torch.Tensor) -> Followed:
-        self._follow.replay(choice)
+    def follow(self, choice: torch.Tensor, slots: torch.Tensor) -> Followed:
+        self._follow.replay(choice, slots)
         return self._followed
 
 

@@ -57,10 +57,11 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
             self._mask_token_id,
             self.draft_window_size,
         )
-        self._head = ShardedTopK(getattr(target, "lm_head", None), shape.topk, get_tp_group())
-        graphs = torch.device(self.device).type == "cuda" and not server_args.disable_cuda_graph
-        self._steps = TreeSteps(shape, self.device, graphs=graphs)
-        self._mask = MaskBuffer(shape.width, self.device)
+        head = ShardedTopK(getattr(target, "lm_head", None), shape.topk, get_tp_group())
+        graphs = getattr(self.model_runner, "graph_runner", None) if torch.cuda.is_available() else None
+        graph_mask = self.model_runner.attn_backend.cuda_graph_custom_mask if graphs else None
+        self._mask = MaskBuffer(shape.width, self.device, graph_mask)
+        self._steps = TreeSteps(shape, head, self._mask, graphs_up_to=graphs.max_bs if graphs else 0)
         self._choose = Chooser(shape.width, server_args.random_seed, self.device)
         self._metrics = self._make_metrics()
         self._observers = observers(Switches.from_environment(), self, get_tp_group())
@@ -90,20 +91,22 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
         watch = Stopwatch(self.device, enabled=self._metrics is not None)
 
         hidden = self._drafter(batch, draft_input)
-        logprobs, ids = self._candidates(hidden)
+        mask = self._mask.reserve(positions)
         with watch.measure("grow"):
-            grown = self._steps.grow(logprobs, ids, draft_input.bonus_tokens, batch.seq_lens)
-        result = self._verify(batch, grown, positions, **kwargs)
+            grown = self._steps.grow(hidden, draft_input.bonus_tokens, batch.seq_lens)
+        result = self._verify(batch, grown, mask, **kwargs)
         logits_output = result.logits_output
         with watch.measure("choose"):
             choice = self._choose(logits_output.next_token_logits, batch.sampling_info)
         with watch.measure("follow"):
-            nodes, gained = self._steps.follow(grown.trees, choice)
-        tokens = [row[: row[-1] + 1] for row in gained.tolist()]  # the round's one wait for the device
-        done = commit(batch, logits_output.hidden_states, nodes, tokens)
+            slots = batch.out_cache_loc.view(choice.shape)
+            followed = self._steps.follow(grown.trees, choice, slots, batch.seq_lens)
+        gained = followed.gained.tolist()  # the round's one wait for the device
+        tokens = [row[: row[-1] + 1] for row in gained]
+        done = commit(batch, logits_output.hidden_states, followed, tokens)
 
         # At once, so that what enters the radix cache has the drafter's keys and values too
-        draft_input.bonus_tokens = done.bonus_tokens
+        draft_input.bonus_tokens = followed.bonus.clone()
         draft_input.target_hidden = done.hidden
         draft_input.ctx_lens = done.counts
         batch.spec_info = draft_input
@@ -114,22 +117,16 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
         if self._metrics is not None:
             self._metrics.observe(done.accepted, watch.seconds())
         for observe in self._observers:
-            observe(Round(batch, positions, logprobs, ids, grown.trees, choice, nodes, done.accepted))
+            observe(Round(batch, positions, grown, choice, followed.nodes, done.accepted))
         return GenerationBatchResult(
             logits_output=logits_output,
-            next_token_ids=done.bonus_tokens,
+            next_token_ids=draft_input.bonus_tokens,
             num_correct_drafts=sum(done.accepted),
             num_correct_drafts_per_req_cpu=done.accepted,
             can_run_cuda_graph=result.can_run_cuda_graph,
         )
 
-    def _candidates(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """hidden [bs, L, H] → log-probabilities and token ids [bs, L, K]."""
-        requests, depth, _ = hidden.shape
-        logprobs, ids = self._head(hidden.reshape(requests * depth, -1))
-        return logprobs.view(requests, depth, -1), ids.view(requests, depth, -1)
-
-    def _verify(self, batch: Any, grown: Grown, lengths: list[int], **kwargs: Any) -> GenerationBatchResult:
+    def _verify(self, batch: Any, grown: Grown, mask: torch.Tensor, **kwargs: Any) -> GenerationBatchResult:
         """The target's forward over all nodes: logits and captured hidden states for each of them."""
         verify_input = DFlashVerifyInput(
             draft_token=grown.trees.tokens.flatten(),
@@ -137,7 +134,7 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
             draft_token_num=self.tree_shape.width,
         )
         verify_input.prepare_for_verify(batch, page_size=1, build_custom_mask=False)  # slots only
-        verify_input.custom_mask = self._mask.write(grown.trees.visible, lengths)
+        verify_input.custom_mask = mask
         batch.forward_mode = ForwardMode.TARGET_VERIFY
         batch.spec_info = verify_input
         batch.return_hidden_states = False
