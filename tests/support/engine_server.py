@@ -46,7 +46,9 @@ class EngineServer:
         settings = [f"--setenv={name}={value}" for name, value in env.items()]
         properties = ["--property=KillMode=mixed", "--property=LogRateLimitIntervalSec=1us"]
         properties += ["--property=LogRateLimitBurst=4000000000"]
-        server._inside("systemd-run", f"--unit={unit}", *properties, *settings, "--", *argv, "--config", path)
+        # --collect: SGLang ends every stop by killing itself, and a failed unit would keep its name
+        command = ["systemd-run", "--collect", f"--unit={unit}", *properties, *settings, "--", *argv]
+        server._inside(*command, "--config", path)
         server._wait()
         return server
 
