@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 APT := python3-venv mmdebstrap openssh-client openssh-server iproute2 gcc libc6-dev strace zstd
 SOURCES := $(shell git ls-files ddtool profiles diag_patches pyproject.toml README.md LICENSE 2>/dev/null)
 WHEEL := $(VENV)/.wheel
+TORCH := $(VENV)/.torch
 PYTEST := $(BIN)/pytest
 
 .PHONY: demo test lint unit patches host engine slow setup clean
@@ -14,7 +15,7 @@ demo: setup
 	$(BIN)/ddtool deploy demo --yes
 	$(BIN)/ddtool generate -p demo $$'import os\n\ndef walk(path):\n    for '
 
-test: setup lint
+test: setup $(TORCH) lint
 	$(PYTEST) tests
 
 lint: setup
@@ -23,7 +24,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit patches host engine: setup
+unit patches host engine: setup $(TORCH)
 	$(PYTEST) tests/$@
 
 slow: setup
@@ -38,6 +39,11 @@ $(WHEEL): $(SOURCES) | $(VENV)
 	$(BIN)/python -m build --wheel --outdir dist . > /dev/null
 	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/*.whl
 	$(BIN)/pip install --quiet "$$(ls dist/*.whl)[test]"
+	touch $@
+
+# For the tests of the engine's own tensor code. `+cpu` can never match a CUDA build of gigabytes.
+$(TORCH): | $(WHEEL)
+	$(BIN)/pip install --quiet torch==2.13.0+cpu || { echo "the tests need a CPU build of torch: see README, torch"; exit 4; }
 	touch $@
 
 $(VENV):
