@@ -132,6 +132,7 @@ def launch(ctx: Context, agent: Path, ident: str) -> None:
             f"--unit={executor_unit(ident)}",
             "--description=ddtool transaction",
             "--property=KillMode=mixed",
+            "--property=TimeoutStopSec=1h",  # a stop asks for an undo, which may start a service again,
         ]
         done = subprocess.run(
             ["systemd-run", *options, "--", *command],

@@ -53,7 +53,7 @@ def host(facts: Mapping[str, Any], now_unix: float) -> Iterator[Check]:
         )
     if about["state_free_mib"] < FREE_MIB:
         hint = f"free at least {FREE_MIB} MiB: releases, evidence and undo copies are kept there"
-        yield Check("disk", "fail", f"{about['state_free_mib']} MiB free for ddtool's state", hint)
+        yield Check("disk", "fail", f"{about['state_free_mib']} MiB free where /var/lib/ddtool lies", hint)
     if about["shm_free_mib"] < SHM_WANTED_MIB:
         hint = "clear /dev/shm of segments that dead runs left, or mount it larger"
         yield Check("shm", "warn", f"{about['shm_free_mib']} MiB free of {about['shm_total_mib']}", hint)

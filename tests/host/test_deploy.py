@@ -160,7 +160,10 @@ def test_taken_port_fails_before_anything_is_stopped(deployed: Sandbox) -> None:
 
 def test_second_operator_is_told_who_holds_the_lock(deployed: Sandbox) -> None:
     slow = subprocess.Popen(
-        [*DDTOOL, "deploy", PROFILE, "--yes", "--set", "env.MINI_SLOW_START=6"],
+        [
+            *(*DDTOOL, "deploy", PROFILE, "--yes", "--set", "env.MINI_SLOW_START=12"),
+            *("--set", "service.deadlines.start_s=60"),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
