@@ -89,26 +89,19 @@ def test_rounds_accept_what_was_not_the_drafters_first_choice(run):
 
 
 def test_every_round_accepts_what_the_heaps_tree_would(run):
-    by_rid = {completion.meta["id"]: completion for completion in run.found}
-    taken = offline = chain = rounds = 0
-    for rid, completion in by_rid.items():
+    """Simulated offline from what the drafter said, along the target's own tokens; the chain likewise."""
+    tokens = chain = 0
+    for completion in run.found:
         done = 1  # prefill gives the first token
-        for record in run.rounds[rid]:
+        for record in run.rounds[completion.meta["id"]]:
             truth = completion.ids[done:]
-            simulated = tree_accepts(record, truth)
             # the last round may stop at the length before its path ends
-            assert record["accepted"] == min(simulated, len(truth) - 1)
-            taken, offline, chain = (
-                taken + record["accepted"],
-                offline + simulated,
-                chain + chain_accepts(record, truth),
-            )
+            assert record["accepted"] == min(tree_accepts(record, truth), len(truth) - 1)
+            tokens, chain = tokens + record["accepted"] + 1, chain + chain_accepts(record, truth) + 1
             done += record["accepted"] + 1
-            rounds += 1
         assert done == TOKENS
-        assert len(run.rounds[rid]) == completion.meta["spec_verify_ct"]
-    assert taken + rounds > 1.1 * (chain + rounds), "a tree accepts more than its own first choices"
-    assert abs(taken - offline) <= len(PROMPTS) * BUDGET
+        assert len(run.rounds[completion.meta["id"]]) == completion.meta["spec_verify_ct"]
+    assert tokens > 1.1 * chain, "a tree accepts more than its own first choices"
 
 
 def test_a_tree_sees_each_node_as_plain_decoding_sees_its_prefix(arms, run):
