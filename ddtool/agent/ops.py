@@ -1,5 +1,5 @@
 """Importing this module registers every request that the agent answers."""
 
-from . import diagnostics, facts, journal, service, txn
+from . import diagnostics, engine_check, facts, journal, service, txn
 
-LOADED = (diagnostics, facts, journal, service, txn)
+LOADED = (diagnostics, engine_check, facts, journal, service, txn)

@@ -26,6 +26,9 @@ def doctor(
     chosen, name = options.selected(profile, overrides, host)
     with Deployment(chosen, name) as deployment:
         checks = deployment.checks()
+        if chosen.engine.provider == "plugin" and not failures(checks):
+            output.words("asking the host's SGLang who answers DDTREE …", "dim")
+            checks.append(deployment.check_engine())
         if json:
             shown = {"host": name, "checks": [vars(check) for check in checks], "facts": deployment.facts}
             output.emit("doctor", {**shown, "round_trips": deployment.round_trips})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import secrets
 import time
@@ -16,6 +17,7 @@ from ddtool.deploy.release import build_release
 from ddtool.deploy.session import open_agent
 from ddtool.deploy.toggle import compose_step, plan_toggle
 from ddtool.diagnostics import consent
+from ddtool.engine import engine_files
 from ddtool.errors import PreflightError
 from ddtool.profile import Card, Profile, resolve_secrets
 from ddtool.profile.validate import require_valid
@@ -83,6 +85,15 @@ class Deployment:
     def checks(self) -> list[preflight.Check]:
         reached = preflight.Check("ssh", "ok", self.agent.host.where)
         return [reached, *preflight.check_all(self.profile, self.facts, time.time())]
+
+    def check_engine(self) -> preflight.Check:
+        """Ask the host's SGLang whether ddtool's engine answers in it. It imports SGLang, so it takes a while."""
+        files = {path: base64.b64encode(data).decode() for path, data in engine_files().items()}
+        env = {name: value for name, value in self.profile.env.items() if isinstance(value, str)}
+        answer = self.agent.call(
+            "engine.check", deadline_s=180.0, venv=self.profile.engine.venv, files=files, env=env
+        )
+        return preflight.engine_answers(answer)
 
     def settle(self, on_event: OnEvent) -> None:
         """Finish or undo what a killed transaction left, so that plans rest on a whole host."""

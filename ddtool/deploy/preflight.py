@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ddtool.engine import PACKAGE as ENGINE_PACKAGE
 from ddtool.engine import RELEASES as ENGINE_RELEASES
 from ddtool.engine import engine_id
 from ddtool.profile import Profile
@@ -168,6 +169,16 @@ def provider(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("provider", "fail", detail, "point engine.venv at an SGLang that has it")
     elif known is not None:
         yield Check("provider", "ok", f"the installed SGLang answers {algorithm}")
+
+
+def engine_answers(answer: Mapping[str, Any]) -> Check:
+    """What a child process of the host's venv found when it loaded the engine as SGLang would."""
+    if answer["error"] is None and str(answer["provider"]).startswith(ENGINE_PACKAGE):
+        return Check(
+            "engine", "ok", f"engine {answer['engine']} answers in sglang {answer['sglang']}, asked of it"
+        )
+    detail = f"DDTREE is answered by {answer['provider'] or 'nobody'}: {answer['error'] or 'the plugin did not load'}"
+    return Check("engine", "fail", detail, "point engine.venv at a stock SGLang that the engine is made for")
 
 
 def pair(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:

@@ -14,7 +14,7 @@ from support import mini
 from ddtool.deploy import operations
 from ddtool.deploy.offline import assumed_facts
 from ddtool.deploy.plan import Plan, gate_drop_in, next_id, plan_deploy
-from ddtool.deploy.preflight import check_all, failures, pair_fits
+from ddtool.deploy.preflight import check_all, engine_answers, failures, pair_fits
 from ddtool.deploy.release import Release, build_release, fingerprint
 from ddtool.errors import Drift, UsageError
 from ddtool.profile import Profile, load
@@ -236,4 +236,18 @@ def test_plugin_beside_a_builtin_of_the_same_name_is_refused(facts: dict[str, An
 def test_a_pair_that_does_not_fit(profile: Profile, target: Any, drafter: Any, words: str) -> None:
     (check,) = pair_fits(profile, target, drafter)
     assert check.state == "fail"
+    assert words in check.detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "words"),
+    [
+        ({"provider": "ddtool_engine.v1.algorithm", "error": None}, "ok", "asked of it"),
+        ({"provider": "sglang.srt.speculative.spec_info", "error": None}, "fail", "sglang.srt.speculative"),
+        ({"provider": None, "error": "RuntimeError: not made for 0.5.17"}, "fail", "not made for 0.5.17"),
+    ],
+)
+def test_who_answers_in_the_hosts_sglang(answer: dict[str, Any], state: str, words: str) -> None:
+    check = engine_answers({"engine": "abc", "sglang": "0.5.12.post1", **answer})
+    assert check.state == state
     assert words in check.detail
