@@ -18,9 +18,10 @@ IMPORT_S = 170.0
 
 @op("engine.check")
 def check(ctx: Context, venv: str, files: Dict[str, str], env: Dict[str, str]) -> Dict[str, Any]:
-    """`files`: the engine as a release carries it, base64; `env`: the service's own variables. Returns `{engine, sglang, provider, error}`.
+    """`files`: the engine as a release carries it, base64; `env`: the service's own variables.
 
-    SGLang only logs what a plugin raises, so that it loads must be looked at. Nothing stays on the host.
+    Returns `{engine, sglang, provider, error}`. SGLang only logs what a plugin raises, so that it loads must be
+    looked at. Nothing stays on the host.
     """
     with tempfile.TemporaryDirectory(prefix="ddtool-engine-") as folder:
         for name, content in files.items():
