@@ -81,10 +81,9 @@ def start_command(sha: str, state: str, run: str, *, become: bool) -> str:
     python = f'exec {{}}python3 -I -c "$0" {shlex.quote(sha)} {shlex.quote(state)} {shlex.quote(run)}'
     missing = "command -v python3 >/dev/null || { echo 'ddtool: no python3 on this host' >&2; exit 127; }; "
     if become:
-        script = (
-            missing
-            + f'if [ "$(id -u)" = 0 ]; then {python.format("")}; else {python.format("env LC_ALL=C sudo -n -- ")}; fi'
-        )
+        # sudo's refusals are recognised by their English words.
+        sudo = f"export LC_ALL=C; {python.format('sudo -n -- ')}"
+        script = f'{missing}if [ "$(id -u)" = 0 ]; then {python.format("")}; else {sudo}; fi'
     else:
         script = missing + python.format("")
     return f"sh -c {shlex.quote(script)} {shlex.quote(loader)}"

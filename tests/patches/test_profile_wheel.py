@@ -1,14 +1,11 @@
-"""The shipped flag data and the config file, against SGLang's own wheels.
-
-Wheels are looked for in the folder SGLANG_WHEELS; `pip download --no-deps sglang==RELEASE` puts one there.
-"""
+"""The shipped flag data and the config file, against SGLang's own wheels."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import types
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +18,12 @@ from ddtool.profile.launch import config_file, config_text
 pytestmark = pytest.mark.patches
 
 
-def wheel_of(release: str) -> Path:
-    folder = os.environ.get("SGLANG_WHEELS")
-    found = sorted(Path(folder).glob(f"sglang-{release}-*.whl")) if folder else []
-    if not found:
-        pytest.skip(f"no SGLang {release} wheel: set SGLANG_WHEELS to a folder that holds it")
-    return found[0]
+Wheel = Callable[[str], Path]
 
 
-def merger_of(release: str) -> Any:
+def merger_of(wheel: Path) -> Any:
     """SGLang's own config file reader, run from the wheel's source; it needs nothing else of SGLang."""
-    with zipfile.ZipFile(wheel_of(release)) as archive:
+    with zipfile.ZipFile(wheel) as archive:
         source = archive.read("sglang/srt/server_args_config_parser.py")
     module = types.ModuleType("server_args_config_parser")
     exec(compile(source, module.__name__, "exec"), vars(module))
@@ -39,15 +31,15 @@ def merger_of(release: str) -> Any:
 
 
 @pytest.mark.parametrize("release", release_flags.known_releases())
-def test_shipped_flags_are_the_wheels(release: str) -> None:
-    derived = release_flags.from_wheel(wheel_of(release))
+def test_shipped_flags_are_the_wheels(release: str, wheel: Wheel) -> None:
+    derived = release_flags.from_wheel(wheel(release))
     assert derived == release_flags.load(release)
     assert "num-continuous-decode-steps" in derived.unread
     assert "attention-backend" not in derived.unread
 
 
 @pytest.mark.parametrize("release", release_flags.known_releases())
-def test_sglang_reads_our_config_file_as_meant(release: str, tmp_path: Path) -> None:
+def test_sglang_reads_our_config_file_as_meant(release: str, tmp_path: Path, wheel: Wheel) -> None:
     known = release_flags.load(release)
     assert known is not None
     parser = argparse.ArgumentParser()
@@ -68,7 +60,9 @@ def test_sglang_reads_our_config_file_as_meant(release: str, tmp_path: Path) -> 
     secrets = {"KEY": "12345678"}  # YAML must not make a number of it
     path = tmp_path / "config.yaml"
     path.write_text(config_text(profile, secrets))
-    read = vars(parser.parse_args(merger_of(release)(parser).merge_config_with_args(["--config", str(path)])))
+    read = vars(
+        parser.parse_args(merger_of(wheel(release))(parser).merge_config_with_args(["--config", str(path)]))
+    )
     for flag, value in config_file(profile, secrets).items():
         expected = [str(item) for item in value] if isinstance(value, list) else value
         got = read[flag.replace("-", "_")]
