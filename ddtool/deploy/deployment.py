@@ -102,7 +102,7 @@ class Deployment:
 
     def plan_deploy(self, *, take_over: bool = False) -> Plan:
         """Raises PreflightError when the host cannot run the profile, Drift when somebody's work is in the way."""
-        require_valid(on_host(self.profile, self.facts))
+        findings = require_valid(on_host(self.profile, self.facts))
         failed = preflight.failures(self.checks())
         if failed:
             raise PreflightError(
@@ -115,7 +115,7 @@ class Deployment:
         values = resolve_secrets(self.profile, os.environ)
         wheel = self.facts["venv"]["sglang"]["identity"]
         release = build_release(self.profile, values, salt, wheel)
-        return plan_deploy(
+        plan = plan_deploy(
             self.profile,
             release,
             self.facts,

@@ -20,7 +20,7 @@ GIB = 2**30
 
 def plan_offline(profile: Profile, facts_file: str | None) -> Plan:
     """Secrets are not read. With facts from a file, what would stop the deploy there is a warning of the plan."""
-    require_valid(profile)
+    findings = require_valid(profile)
     facts = read_facts(facts_file) if facts_file else assumed_facts(profile)
     wheel = facts["venv"]["sglang"]["identity"] if facts["venv"].get("sglang") else None
     references = {name: f"${{env:{name}}}" for text in profile.secret_texts for name in text.names}
@@ -43,7 +43,7 @@ def plan_offline(profile: Profile, facts_file: str | None) -> Plan:
         changes,
         plan.steps,
         first_start(profile, plan.outage),
-        [*plan.warnings, *warnings],
+        [*plan.warnings, *warnings, *map(str, findings)],
     )
 
 

@@ -250,16 +250,15 @@ def deploy_changes(
     if before != unit_text:
         kind: Literal["create", "change"] = "create" if before is None else "change"
         changes.append(Change(kind, unit_path, diff=unified(before or "", unit_text, unit_path)))
-    for title in ("config", "argv", "wheel", "engine", "probe"):
+    kind_of: Literal["create", "change"] = "create" if current is None else "change"
+    for title in ("config", "argv"):
         old, new = (current or {}).get(title), release.meta[title]
         if old != new:
-            changes.append(
-                Change(
-                    "create" if current is None else "change",
-                    title,
-                    diff=unified(listed(old), listed(new), title),
-                )
-            )
+            changes.append(Change(kind_of, title, diff=unified(listed(old), listed(new), title)))
+    for title in ("wheel", "engine", "probe"):
+        old, new = (current or {}).get(title), release.meta[title]
+        if old != new:
+            changes.append(Change(kind_of, title, str(new) if old is None else f"{old} → {new}"))
     verb = "start" if first or not facts["service"]["unit"].get("processes") else "restart"
     changes.append(
         Change("run", f"{verb} {profile.service.unit}", "gate: real completions before it counts as deployed")

@@ -14,3 +14,6 @@ class Finding:
     key: str  # the profile's key it is about
     reason: str
     fix: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}" + (f"; {self.fix}" if self.fix else "")

@@ -36,8 +36,7 @@ def require_valid(profile: Profile) -> list[Finding]:
     refused = [finding for finding in found if finding.level == "refuse"]
     if refused:
         raise ProfileError(
-            f"the profile {profile.name} cannot work:\n"
-            + "\n".join(f"{f.key}: {f.reason}" + (f"; {f.fix}" if f.fix else "") for f in refused),
+            f"the profile {profile.name} cannot work:\n" + "\n".join(map(str, refused)),
             hint=f"ddtool profile validate {profile.name}",
         )
     return found
