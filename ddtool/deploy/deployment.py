@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -124,6 +125,7 @@ class Deployment:
             now_unix=time.time(),
             take_over=take_over,
         )
+        return replace(plan, warnings=[*plan.warnings, *map(str, findings)])
 
     def plan_start(self) -> Plan:
         return operations.plan_start(self.unit, self.facts)
