@@ -16,7 +16,7 @@ demo: setup
 	$(BIN)/ddtool generate -p demo $$'import os\n\ndef walk(path):\n    for '
 
 test: setup $(TORCH) lint
-	$(PYTEST) tests
+	$(PYTEST) tests --durations=25
 
 lint: setup
 	$(BIN)/ruff check .
