@@ -60,9 +60,11 @@ class Gate:
         while not client.listening(address, port):
             self._wait(POLL_S, deadline, f"nothing listens on {address}:{port}")
         while True:
+            # Of a server that accepts and does not answer, too, no more is waited for than the deadline allows.
+            patience = max(0.5, min(self.spec["request_s"], deadline - time.monotonic()))
             try:
                 answer = client.request(
-                    address, port, "/health", api_key=self.spec.get("api_key"), timeout=self.spec["request_s"]
+                    address, port, "/health", api_key=self.spec.get("api_key"), timeout=patience
                 )
                 if answer.status == 200:
                     return

@@ -88,10 +88,10 @@ def test_diagnostic_is_loaded_after_one_restart(deployed: Sandbox) -> None:
 
 @pytest.mark.slow  # in every run on the small service: tests/host/test_deploy.py
 def test_hang_ends_at_its_deadline_with_stacks(deployed: Sandbox) -> None:
-    done = ddtool("deploy", "demo", "--yes", "--set", "service.deadlines.start_s=12", timeout=PATIENT)
-    # The deadline is the gate's alone, so the release is another one but the service is the same: too slow for 12 s.
+    done = ddtool("deploy", "demo", "--yes", "--set", "service.deadlines.start_s=8", timeout=PATIENT)
+    # The deadline is the gate's alone, so the release is another one but the service is the same: too slow for 8 s.
     assert done.returncode == 7, done.stderr
-    assert "not ready after 12 s" in done.stderr
+    assert "not ready after 8 s" in done.stderr
     assert 'File "' in done.stderr
     assert data("status")["health"]["ok"]
 
