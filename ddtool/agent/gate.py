@@ -7,15 +7,18 @@ from each one's meta_info, never the server's running average.
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Optional
 
-from . import client, unit
+from . import client, evidence, unit
 from .errors import Unhealthy
 
 POLL_S = 0.25
 HEALTH_POLL_S = 5.0
+JOURNAL_LINES = 2000
+DECODE_LINE = re.compile(r"Decode batch.*cuda graph: (True|False)")
 
 Emit = Callable[..., None]
 
@@ -26,9 +29,15 @@ def accept_length(meta: Dict[str, Any]) -> Optional[float]:
     return meta.get("completion_tokens", 0) / steps if steps else None
 
 
+def eager_only(log: str) -> bool:
+    """SGLang's decode lines all say `cuda graph: False`. A run too short for such a line proves nothing."""
+    used = DECODE_LINE.findall(log)
+    return bool(used) and "True" not in used
+
+
 class Gate:
     """`spec`: `{address, port, start_s, request_s, prompts, serial, concurrent, max_new_tokens, accept_length_floor,
-    speculative, api_key}`. `emit` gets progress. Every failure is an Unhealthy that says what was seen."""
+    speculative, graphs, api_key}`. `emit` gets progress. Every failure is an Unhealthy that says what was seen."""
 
     def __init__(self, name: str, spec: Dict[str, Any], emit: Emit) -> None:
         self.name = name
@@ -45,6 +54,7 @@ class Gate:
         lengths = [length for length in (accept_length(item["meta_info"]) for item in answers) if length]
         mean = sum(lengths) / len(lengths) if lengths else None
         self._check_accept_length(mean)
+        self._check_graphs()
         self._check_not_restarted()
         return {
             "ready_s": round(ready_s, 1),
@@ -142,6 +152,14 @@ class Gate:
                 f"{self.name}: accept length {mean:.2f} over the gate's own completions "
                 f"is below the floor of {floor:.2f}",
                 hint="is the drafter made for this target? `ddtool doctor` checks the pair",
+            )
+
+    def _check_graphs(self) -> None:
+        """Where graphs are wanted, decoding without a single one is a failure that no completion shows."""
+        if self.spec["graphs"] and eager_only(evidence.journal_text(self.invocation, JOURNAL_LINES)):
+            raise Unhealthy(
+                f"{self.name} should decode with CUDA graphs, and its log says that it decodes without",
+                hint="see why in its log: `ddtool logs --since invocation --grep 'cuda graph'`",
             )
 
     def _check_not_restarted(self) -> None:

@@ -115,7 +115,7 @@ def expected_speed(profile: Profile) -> Iterator[Finding]:
             f"prediction: {_span(prediction.tree)} tok/s with the tree, {_span(prediction.chain)} with the "
             f"chain of the same drafter: the tree loses unless one verify takes less than "
             f"{_span(prediction.break_even_ms)} ms",
-            "measure verify's cost with `ddtool bench` before choosing a budget; k26-dflash is the chain",
+            "measure both before choosing a budget; k26-dflash is the chain",
         )
     objective = profile.objective
     if objective and objective.concurrency == 1 and prediction.own[1] < objective.tok_s:
