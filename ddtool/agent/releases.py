@@ -69,7 +69,8 @@ def with_api_key(ctx: Context, unit: str, ident: str, gate: Dict[str, Any]) -> D
 
 
 def write(ctx: Context, unit: str, release: Dict[str, Any]) -> None:
-    """release: `{id, files: [{path, content: base64, mode}], meta, secrets}`. Written aside, synced, then renamed."""
+    """release: `{id, salt, files: [{path, content: base64, mode}], meta, secrets}`. Written aside, then renamed."""
+    keep_salt(ctx, release["salt"])
     final = folder(ctx, unit, release["id"])
     partial = final.with_name("." + release["id"])
     shutil.rmtree(partial, ignore_errors=True)

@@ -148,11 +148,6 @@ def launch(ctx: Context, agent: Path, ident: str) -> None:
         subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
-@op("txn.state")
-def state(ctx: Context) -> Dict[str, Any]:
-    return open_state(ctx)
-
-
 def open_state(ctx: Context) -> Dict[str, Any]:
     """`{lock: owner or null, dead: [{id, kind, unit, who}]}`: what runs now, and what a killed executor left."""
     owner = lock.holder(ctx)

@@ -197,6 +197,16 @@ def test_a_cut_link_loses_nothing_and_attach_shows_the_end(deployed: Sandbox, fa
     ok("rollback", "--yes")
 
 
+def test_second_deploy_with_a_secret_is_a_no_op_and_another_value_is_not(deployed: Sandbox) -> None:
+    deploy = ("deploy", PROFILE, "--yes", "--set", "service.api_key=${env:MINI_KEY}")
+    changed = [
+        data(*deploy, env={"MINI_KEY": key})["changed"]
+        for key in ("key-number-1", "key-number-1", "key-number-2")
+    ]
+    assert changed == [True, False, True]
+    ok("deploy", PROFILE, "--yes")
+
+
 def test_reboot_brings_the_service_back(deployed: Sandbox, faults: ModuleType) -> None:
     faults.power_reset(deployed)
     until(lambda: ddtool("status").returncode == 0, timeout=30, step=0.5)
