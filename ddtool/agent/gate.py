@@ -36,8 +36,9 @@ def eager_only(log: str) -> bool:
 
 
 class Gate:
-    """`spec`: `{address, port, start_s, request_s, prompts, serial, concurrent, max_new_tokens, accept_length_floor,
-    speculative, graphs, api_key}`. `emit` gets progress. Every failure is an Unhealthy that says what was seen."""
+    """`spec`: `{address, port, start_s, request_s, deadline_s, prompts, serial, concurrent, max_new_tokens,
+    accept_length_floor, speculative, graphs, api_key}`. `emit` gets progress. Every failure is an Unhealthy that says
+    what was seen."""
 
     def __init__(self, name: str, spec: Dict[str, Any], emit: Emit) -> None:
         self.name = name
@@ -100,6 +101,7 @@ class Gate:
     def _generate(self) -> List[Dict[str, Any]]:
         prompts = self.spec["prompts"]
         answers = []
+        self.deadline = time.monotonic() + self.spec["deadline_s"]
         for number in range(self.spec["serial"]):
             answers.append(self._complete(prompts[number % len(prompts)]))
             self.emit("completion", number=number + 1, of=self.spec["serial"])
@@ -113,6 +115,11 @@ class Gate:
         return answers
 
     def _complete(self, prompt: str) -> Dict[str, Any]:
+        patience = min(self.spec["request_s"], self.deadline - time.monotonic())
+        if patience <= 0:
+            raise Unhealthy(
+                f"{self.name}: the gate's completions took longer than {self.spec['deadline_s']} s"
+            )
         payload = {
             "text": prompt,
             "sampling_params": {"temperature": 0, "max_new_tokens": self.spec["max_new_tokens"]},
@@ -124,13 +131,13 @@ class Gate:
                 "/generate",
                 payload,
                 self.spec.get("api_key"),
-                self.spec["request_s"],
+                patience,
             )
         except OSError as error:
             self._check_alive()
             raise Unhealthy(
                 f"{self.name} is healthy by /health, but a completion got no answer "
-                f"within {self.spec['request_s']:.0f} s: {error}",
+                f"within {patience:.0f} s: {error}",
             ) from error
         if answer.status != 200 or not isinstance(answer.body, dict):
             self._check_alive()

@@ -85,6 +85,7 @@ def gate_spec(profile: Profile) -> dict[str, Any]:
         "prompts": profile.health.prompts,
         "serial": profile.health.serial,
         "concurrent": profile.health.concurrent,
+        "deadline_s": profile.health.deadline_s,
         "max_new_tokens": profile.health.max_tokens,
         "accept_length_floor": profile.health.accept_length_floor,
         "speculative": profile.speculative.algorithm != "NONE",
