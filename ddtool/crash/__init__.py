@@ -1,0 +1,1 @@
+"""Crash verdicts: lines → events → attempts → first cause, cascade, evidence (signatures are data)."""
