@@ -9,7 +9,7 @@ from typing import Any, Literal
 Source = Literal["unit", "pid1", "kernel"]
 Worker = Literal["draft", "target"]
 
-# Order of a start; `serving` begins with "fired up" or the first batch line, `ended` with the last word of the service manager.
+# In the order of a start. `serving` begins with "fired up" or the first batch line, `ended` with the service manager's word.
 PHASES = ("args", "init", "load", "pool", "draft_load", "capture", "serving", "ended")
 
 
@@ -65,7 +65,7 @@ class Attempt:
     served: bool = False  # batches succeeded
 
     def phase_at(self, number: int, rank: int | None = None) -> str:
-        """The phase that `rank` (or anybody, if it said nothing) had reached at line `number`; `args` before the first."""
+        """The phase that `rank` (anybody, if it said nothing) had reached at line `number`; `args` before the first."""
         reached = self.phases.get(rank) or [step for steps in self.phases.values() for step in steps]
         before = [step for step in reached if step[0] <= number]
         return max(before)[1] if before else "args"
