@@ -9,7 +9,7 @@ from typing import Any, Literal
 Source = Literal["unit", "pid1", "kernel"]
 Worker = Literal["draft", "target"]
 
-# In the order of a start. `serving` begins with "fired up" or the first batch line, `ended` with the service manager's word.
+# In the order of a start. `serving` begins with "fired up" or a batch line, `ended` with the service manager's word.
 PHASES = ("args", "init", "load", "pool", "draft_load", "capture", "serving", "ended")
 
 
