@@ -1,4 +1,8 @@
-"""Patch definitions: `diag_patches/NAME/patch.yaml` and the code beside it, as the host's agent wants them."""
+"""Patch definitions: `diag_patches/NAME/patch.yaml` and the code beside it, as the host's agent wants them.
+
+A diagnostic states its hypothesis in two sentences, `hypothesis: {fired, not_fired}`: what it means that an event of
+it was seen, and that none was seen although its code was loaded and a request ran. `diag run` prints one of the two.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ddtool.agent.compose import patch_sha
 from ddtool.data import data_folder
@@ -54,8 +58,18 @@ class Target(Strict):
         return value
 
 
+class Hypothesis(Strict):
+    """One sentence each, for a person."""
+
+    fired: str = Field(min_length=1)
+    not_fired: str = Field(min_length=1)
+
+
 class Definition(Strict):
-    """One patch. `expires`: days after which an enabled diagnostic is warned about; a fix has none."""
+    """One patch. `expires`: days after which an enabled diagnostic is warned about; a fix has none.
+
+    `events` says what each marker means. `loaded` and `unproven` come at import; any other one is a finding.
+    """
 
     schema_: Literal["ddtool.patch/1"] = Field(alias="schema")
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{1,40}$")
@@ -63,8 +77,15 @@ class Definition(Strict):
     summary: str
     cost: str
     expires: int | None = None
+    hypothesis: Hypothesis | None = None
     events: dict[str, str]
     targets: list[Target] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _diagnostics_state_a_hypothesis(self) -> Definition:
+        if self.kind == "diagnostic" and self.hypothesis is None:
+            raise ValueError("hypothesis: {fired: …, not_fired: …} is needed for kind diagnostic")
+        return self
 
     @property
     def releases(self) -> list[str]:
