@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.ddtree import DDTREE, PLAIN, environment, install
+from support.ddtree import CHAIN, DDTREE, PLAIN, environment, install
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -27,7 +27,7 @@ def test_two_ranks(serve, engine_host):
 def test_a_tree_takes_more_than_the_chain(serve, engine_host):
     """The same drafter, the same prompts, a server each: DFLASH's accept length against DDTREE's."""
     install(engine_host)
-    chain, tree = serve("demo"), serve("demo", **DDTREE, env=environment())
+    chain, tree = serve("demo", **CHAIN), serve("demo", **DDTREE, env=environment())
     lengths = []
     for server in (chain, tree):
         found = server.generate(PROMPTS, 64)

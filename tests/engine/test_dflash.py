@@ -1,8 +1,9 @@
-"""Stock DFLASH on the demo's profile says exactly what plain decoding says."""
+"""Stock DFLASH with the demo's pair says exactly what plain decoding says."""
 
 from __future__ import annotations
 
 import pytest
+from support.ddtree import CHAIN, PLAIN
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -12,23 +13,15 @@ PROMPTS = [
     "class Reader:\n    def __init__(self",
 ]
 TOKENS = 16
-NO_SPECULATION = dict.fromkeys(
-    (
-        "speculative_algorithm",
-        "speculative_draft_model_path",
-        "speculative_draft_attention_backend",
-        "speculative_num_draft_tokens",
-    )
-)
 
 
 def test_greedy_text_is_that_of_plain_decoding(serve):
     # another attention implementation as well: it is 40 times faster than interpreted kernels, and shares no bug
-    plain = serve("demo", attention_backend="torch_native", **NO_SPECULATION)
+    plain = serve("demo", **PLAIN)
     expected = plain.generate(PROMPTS, TOKENS)
     plain.stop()
 
-    dflash = serve("demo")
+    dflash = serve("demo", **CHAIN)
     found = dflash.generate(PROMPTS, TOKENS)
 
     assert [completion.ids for completion in found] == [completion.ids for completion in expected]

@@ -20,14 +20,24 @@ SWITCHES = "/run/ddtree"
 TRACE = f"{SWITCHES}/trace.jsonl"
 
 BUDGET, TOPK, BLOCK = 32, 8, 8
+# The demo's tree, one node larger: a width that no power of two divides hides less.
 DDTREE: Mapping[str, Any] = {
-    "speculative_algorithm": "DDTREE",
     "speculative_num_draft_tokens": None,
     "speculative_ddtree_budget": BUDGET,
     "speculative_ddtree_topk": TOPK,
 }
+_NO_TREE = dict.fromkeys(
+    ("speculative_dflash_block_size", "speculative_ddtree_budget", "speculative_ddtree_topk")
+)
+# Stock DFLASH with the demo's pair.
+CHAIN: Mapping[str, Any] = {
+    **_NO_TREE,
+    "speculative_algorithm": "DFLASH",
+    "speculative_num_draft_tokens": BLOCK,
+}
 # Plain decoding on torch's own attention: the same tokens as the interpreted kernels, in a fraction of the time.
 PLAIN: Mapping[str, Any] = {
+    **_NO_TREE,
     "attention_backend": "torch_native",
     "speculative_algorithm": None,
     "speculative_draft_model_path": None,
