@@ -8,7 +8,7 @@ import pkgutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .disk import sha256
 from .errors import AgentError, PreflightError, UsageError
@@ -19,9 +19,13 @@ DEADLINE_S = 60
 
 @dataclass(frozen=True)
 class Composed:
-    """unknown: functions whose version a patch does not know: `{patch, function, ast_sha256, source}`."""
+    """patches: names of those that edit this file; the others' code for this release is in other files.
+
+    unknown: functions whose version a patch does not know: `{patch, file, function, ast_sha256, source, edits}`.
+    """
 
     content: bytes
+    patches: List[str]
     unknown: List[Json]
 
 
@@ -34,16 +38,19 @@ def patch_sha(definition: Json) -> str:
     return sha256(canonical(definition))
 
 
-def compose(venv: str, jobs: Sequence[Tuple[str, bytes, Sequence[Json]]]) -> List[Composed]:
+def compose(
+    venv: str, jobs: Sequence[Tuple[str, bytes, Sequence[Json]]], version: Optional[str] = None
+) -> List[Composed]:
     """One result per job (file, baseline bytes, definitions), in one run of `venv`/bin/python.
 
+    `version`: the installed one; it orders the guesses for functions that no patch knows.
     Raises UsageError when a patch does not fit or two collide, PreflightError without that Python.
     """
     if not jobs:
         return []
     script = pkgutil.get_data(__package__, "compose_script.py")
     assert script is not None
-    request = json.dumps([_job(file, content, patches) for file, content, patches in jobs])
+    request = json.dumps({"version": version, "jobs": [_job(*job) for job in jobs]})
     python = Path(venv) / "bin" / "python"
     command = [str(python), "-I", "-S", "-B", "-c", script.decode()]
     try:
@@ -56,7 +63,12 @@ def compose(venv: str, jobs: Sequence[Tuple[str, bytes, Sequence[Json]]]) -> Lis
         ) from error
     if run.returncode:
         raise AgentError(f"{python} failed to compose the patches: {run.stderr.strip()[-500:]}")
-    return [_result(answer) for answer in json.loads(run.stdout)]
+    answer = json.loads(run.stdout)
+    if "error" in answer:
+        raise UsageError(answer["error"], "`ddtool diag show NAME` prints what the patch expects")
+    return [
+        Composed(base64.b64decode(one["content"]), one["patches"], one["unknown"]) for one in answer["files"]
+    ]
 
 
 def _job(file: str, content: bytes, patches: Sequence[Json]) -> Json:
@@ -82,9 +94,3 @@ def _target(patch: Json, target: Json) -> Json:
 
     edits = [{**edit, "code": fill(edit["code"])} for edit in target["edits"]]
     return {**target, "edits": edits, "append": fill(target["append"]) if target.get("append") else None}
-
-
-def _result(answer: Json) -> Composed:
-    if "error" in answer:
-        raise UsageError(answer["error"], "`ddtool diag show NAME` prints what the patch expects")
-    return Composed(base64.b64decode(answer["content"]), answer["unknown"])

@@ -3,16 +3,19 @@
 Only that Python's `ast` reads the engine's syntax, and "it compiles" must mean its compiler. So this file
 imports nothing of ddtool, and is also importable for tests.
 
-    stdin   [{file, content: base64, patches: [{name, targets: [TARGET]}]}]
-            TARGET {file, function, append, ast_sha256, edits: [{anchor, place, code}]}
-    stdout  [{content: base64, unknown: [{patch, function, ast_sha256, source}]} | {error}]
+    stdin   {version, jobs: [{file, content: base64, patches: [{name, targets: [TARGET]}]}]}
+            TARGET {file, function, releases, append, ast_sha256, edits: [{anchor, place, code}]}
+    stdout  {files: [{content: base64, patches: [NAME], unknown: [UNKNOWN]}]} | {error}
+            UNKNOWN {patch, function, ast_sha256, source, edits}
+
+A patch may know several generations of a release, each with its own functions, in its own files. The one that fits
+is chosen by the functions' hashes, for all files of the request together: a version string proves nothing.
 """
 
 from __future__ import annotations
 
 import ast
 import base64
-import codecs
 import hashlib
 import io
 import itertools
@@ -22,6 +25,10 @@ import sys
 import textwrap
 import tokenize
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+Target = Dict[str, Any]
+Patch = Dict[str, Any]
+Unknown = Dict[str, Any]
 
 PLACES = ("before", "after", "replace")
 # Fields that say nothing about meaning, or that not every Python version has.
@@ -43,7 +50,30 @@ class Source(NamedTuple):
     lines: List[str]
     tree: ast.Module
     encoding: str
-    bom: bool
+
+
+class Job(NamedTuple):
+    """One file, its clean bytes, and the patches with their targets in it."""
+
+    file: str
+    content: bytes
+    patches: List[Patch]
+
+
+class Planned(NamedTuple):
+    """known: how many functions have a hash that the patch names."""
+
+    edits: Dict[str, List[Edit]]
+    unknown: List[Unknown]
+    known: int
+
+
+class Composed(NamedTuple):
+    """patches: the names of those that edit this file."""
+
+    content: bytes
+    patches: List[str]
+    unknown: List[Unknown]
 
 
 def normal_form(node: Any) -> Any:
@@ -70,14 +100,14 @@ def function_sha256(function: ast.AST) -> str:
 
 
 def read_source(content: bytes, file: str) -> Source:
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-    text = content.decode(encoding)
-    bom = content.startswith(codecs.BOM_UTF8)
+    """Text in the encoding that the file declares. Raises Refused for bytes that Python would not read either."""
     try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        text = content.decode(encoding)
         tree = ast.parse(text, file)
-    except SyntaxError as error:
+    except (SyntaxError, ValueError) as error:  # ValueError: not in its encoding, or a null byte
         raise Refused(f"{file} does not parse: {error}") from error
-    return Source(re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text), tree, encoding, bom)
+    return Source(re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text), tree, encoding)
 
 
 def find_function(tree: ast.Module, qualified: str) -> Optional[ast.AST]:
@@ -127,42 +157,83 @@ def plan_edit(source: Source, function: ast.AST, edit: Dict[str, str], patch: st
     return Edit(last if place == "after" else first, last, patch, text)
 
 
-def choose(targets: List[Dict[str, Any]], function_hash: str) -> Tuple[Dict[str, Any], bool]:
-    """Of one function's alternative targets the one that knows it, else the last, as unknown."""
+def generations(targets: List[Target], version: Optional[str]) -> List[List[Target]]:
+    """The sets of targets that belong together, the installed version's first, then from the newest back.
+
+    A version that the patch names has that one only, unless another set's functions are all known by hash.
+    """
+    named = list(dict.fromkeys(release for target in targets for release in target["releases"]))
+    installed = (version or "").partition("+")[0]
+    ordered = [installed] if installed in named else []
+    ordered += [release for release in reversed(named) if release != installed]
+    sets: List[List[Target]] = []
+    for release in ordered:
+        members = [target for target in targets if release in target["releases"]]
+        if members not in sets:
+            sets.append(members)
+    return sets
+
+
+def plan_patch(sources: Dict[str, Source], patch: Patch, version: Optional[str]) -> Planned:
+    """The edits of one patch on the files of the request. Raises Refused with why the likeliest set does not fit."""
+    candidates = generations(patch["targets"], version)
+    claimed = any((version or "").partition("+")[0] in target["releases"] for target in patch["targets"])
+    fits: List[Planned] = []
+    refused: List[Refused] = []
+    for number, targets in enumerate(candidates):
+        try:
+            planned = plan_targets(sources, patch["name"], targets)
+        except Refused as error:
+            refused.append(error)
+            continue
+        if number == 0 or not claimed or not planned.unknown:
+            fits.append(planned)
+    if not fits:
+        raise refused[0]
+    return max(fits, key=lambda planned: planned.known - len(planned.unknown))
+
+
+def plan_targets(sources: Dict[str, Source], name: str, targets: List[Target]) -> Planned:
+    """Every target of one generation, or Refused."""
+    edits: Dict[str, List[Edit]] = {}
+    unknown: List[Unknown] = []
+    appended: List[Tuple[str, str]] = []
     for target in targets:
-        if function_hash in target["ast_sha256"].values():
-            return target, True
-    return targets[-1], False
-
-
-def plan_patch(source: Source, file: str, patch: Dict[str, Any]) -> Tuple[List[Edit], List[Dict[str, str]]]:
-    """The edits of one patch on one file, and the functions whose version it does not know."""
-    by_function: Dict[Optional[str], List[Dict[str, Any]]] = {}
-    for target in patch["targets"]:
-        by_function.setdefault(target["function"], []).append(target)
-    edits, unknown, appended = [], [], []
-    for qualified, targets in by_function.items():
-        where = f"{patch['name']}: {qualified} in {file}"
-        function = find_function(source.tree, qualified or "")
+        file, qualified = target["file"], target["function"]
+        where = f"{name}: {qualified} in {file}"
+        source = sources[file]
+        function = find_function(source.tree, qualified)
         if function is None:
             raise Refused(f"{where}: there is no such function")
+        own = edits.setdefault(file, [])
+        own += [plan_edit(source, function, edit, name, where) for edit in target["edits"]]
         found = function_sha256(function)
-        target, known = choose(targets, found)
-        edits += [plan_edit(source, function, edit, patch["name"], where) for edit in target["edits"]]
-        if not known:
-            text = ast.get_source_segment("".join(source.lines), function) or ""
-            unknown.append(
-                {"patch": patch["name"], "function": qualified, "ast_sha256": found, "source": text}
-            )
-        if target.get("append") and target["append"] not in appended:
-            appended.append(target["append"])
-    end = len(source.lines)
-    edits += [Edit(end, end, patch["name"], "\n\n" + text.strip("\n")) for text in appended]
-    return edits, unknown
+        if found not in target["ast_sha256"].values():
+            unknown.append(about(name, target, found, source, function))
+        code = target.get("append")
+        if code and (file, code) not in appended:
+            appended.append((file, code))
+    for file, code in appended:
+        end = len(sources[file].lines)
+        edits[file].append(Edit(end, end, name, "\n\n" + code.strip("\n")))
+    return Planned(edits, unknown, len(targets) - len(unknown))
+
+
+def about(name: str, target: Target, found: str, source: Source, function: ast.AST) -> Unknown:
+    """What the operator has to look at before a patch goes into a function that it was not checked on."""
+    return {
+        "patch": name,
+        "file": target["file"],
+        "function": target["function"],
+        "ast_sha256": found,
+        "source": ast.get_source_segment("".join(source.lines), function) or "",
+        "edits": [{key: edit[key] for key in ("place", "anchor", "code")} for edit in target["edits"]],
+    }
 
 
 def apply(source: Source, edits: List[Edit]) -> bytes:
-    """Lines with the edits in canonical order: position, then patch name. Raises Refused when two collide."""
+    """Lines with the edits in canonical order: position, then patch name. Raises Refused when two collide, or when
+    the file's encoding lacks a character of them."""
     ordered = sorted(edits, key=lambda edit: (edit.first, edit.last, edit.patch))
     for one, other in itertools.permutations(ordered, 2):
         if _collide(one, other):
@@ -178,8 +249,14 @@ def apply(source: Source, edits: List[Edit]) -> bytes:
         out += [line + newline for line in edit.text.split("\n")]
         position = edit.last
     out += source.lines[position:]
-    # "utf-8-sig", which detect_encoding names for a file with a BOM, writes the BOM back
-    return "".join(out).encode(source.encoding)
+    try:
+        # "utf-8-sig", which detect_encoding names for a file with a BOM, writes the BOM back
+        return "".join(out).encode(source.encoding)
+    except UnicodeEncodeError as error:
+        names = ", ".join(sorted({edit.patch for edit in edits}))
+        raise Refused(
+            f"{names}: the file's encoding {source.encoding} has no {error.object[error.start]!r}"
+        ) from error
 
 
 def _collide(one: Edit, other: Edit) -> bool:
@@ -194,33 +271,47 @@ def _newline(lines: List[str]) -> str:
     return "\r\n" if crlf * 2 > len(lines) else "\n"
 
 
-def compose(file: str, content: bytes, patches: List[Dict[str, Any]]) -> Tuple[bytes, List[Dict[str, str]]]:
+def compose(jobs: List[Job], version: Optional[str] = None) -> List[Composed]:
     """baseline bytes + patches → patched bytes, independent of the patches' order. Raises Refused."""
-    source = read_source(content, file)
-    edits: List[Edit] = []
-    unknown: List[Dict[str, str]] = []
-    for patch in sorted(patches, key=lambda one: one["name"]):
-        more, not_known = plan_patch(source, file, patch)
-        edits += more
-        unknown += not_known
-    composed = apply(source, edits) if edits else content
-    try:
-        compile(composed, file, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        names = ", ".join(patch["name"] for patch in patches)
-        raise Refused(f"{file} does not compile with {names}: {error}") from error
-    return composed, unknown
+    sources = {job.file: read_source(job.content, job.file) for job in jobs}
+    plans = {name: plan_patch(sources, patch, version) for name, patch in sorted(whole(jobs).items())}
+    answers = []
+    for job in jobs:
+        names = sorted(patch["name"] for patch in job.patches if job.file in plans[patch["name"]].edits)
+        edits = [edit for name in names for edit in plans[name].edits[job.file]]
+        content = apply(sources[job.file], edits) if edits else job.content
+        try:
+            compile(content, job.file, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise Refused(f"{job.file} does not compile with {', '.join(names)}: {error}") from error
+        unknown = [item for name in names for item in plans[name].unknown if item["file"] == job.file]
+        answers.append(Composed(content, names, unknown))
+    return answers
+
+
+def whole(jobs: List[Job]) -> Dict[str, Patch]:
+    """Each patch with its targets in all files of the request."""
+    patches: Dict[str, Patch] = {}
+    for job in jobs:
+        for patch in job.patches:
+            known = patches.setdefault(patch["name"], {"name": patch["name"], "targets": []})
+            known["targets"] = known["targets"] + patch["targets"]
+    return patches
 
 
 def main() -> None:
-    answers: List[Dict[str, Any]] = []
-    for job in json.load(sys.stdin):
-        try:
-            content, unknown = compose(job["file"], base64.b64decode(job["content"]), job["patches"])
-            answers.append({"content": base64.b64encode(content).decode(), "unknown": unknown})
-        except Refused as refused:
-            answers.append({"error": str(refused)})
-    json.dump(answers, sys.stdout)
+    request = json.load(sys.stdin)
+    jobs = [Job(one["file"], base64.b64decode(one["content"]), one["patches"]) for one in request["jobs"]]
+    try:
+        composed = compose(jobs, request["version"])
+    except Refused as refused:
+        json.dump({"error": str(refused)}, sys.stdout)
+        return
+    files = [
+        {"content": base64.b64encode(one.content).decode(), "patches": one.patches, "unknown": one.unknown}
+        for one in composed
+    ]
+    json.dump({"files": files}, sys.stdout)
 
 
 if __name__ == "__main__":

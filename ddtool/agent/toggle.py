@@ -53,9 +53,11 @@ def plan_diag(
     baselines = {file: _baseline(managed, file) for file in states}
     definitions = {**{patch_sha(item): item for item in new.values()}, **_stored(managed, wanted)}
     jobs = [(f, baselines[f], [definitions[p["sha"]] for p in wanted[f]]) for f in states]
-    for file, composed in zip(states, compose(venv, jobs)):  # noqa: B905  strict= is Python 3.10
-        _note_unknown(managed, file, composed, records)
-        _settle(managed, file, states[file], baselines[file], wanted[file], composed.content)
+    results = compose(venv, jobs, managed.install.version)
+    for file, composed in zip(states, results):  # noqa: B905  strict= is Python 3.10
+        _note_unknown(managed, composed, records)
+        patches = [patch for patch in wanted[file] if patch["name"] in composed.patches]
+        _settle(managed, file, states[file], baselines[file], patches, composed.content)
     for definition in new.values():
         managed.keep(canonical(definition))
     if managed.plan.unknown and not confirm_unknown:
@@ -125,13 +127,13 @@ def _stored(managed: Managed, wanted: Dict[str, List[Json]]) -> Dict[str, Json]:
     return {sha: json.loads(objects.get(managed.ctx, sha)) for sha in shas if objects.has(managed.ctx, sha)}
 
 
-def _note_unknown(managed: Managed, file: str, composed: Composed, records: Dict[str, Json]) -> None:
+def _note_unknown(managed: Managed, composed: Composed, records: Dict[str, Json]) -> None:
     """Only of patches that are new on this file: the others were consented to when they came."""
-    confirmed = {patch["sha"] for patch in managed.ledger.patches(file)}
     for item in composed.unknown:
+        confirmed = {patch["sha"] for patch in managed.ledger.patches(item["file"])}
         record: Optional[Json] = records.get(item["patch"])
         if record is not None and record["sha"] not in confirmed:
-            managed.plan.unknown.append({"file": file, **item})
+            managed.plan.unknown.append(item)
 
 
 def _settle(

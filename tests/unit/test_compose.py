@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ddtool.agent import compose_script
 from ddtool.agent.compose import compose as compose_in
 from ddtool.agent.compose import patch_sha
-from ddtool.agent.compose_script import Refused, compose, find_function, function_sha256
+from ddtool.agent.compose_script import Job, Refused, find_function, function_sha256
 from ddtool.agent.errors import PreflightError, UsageError
 
 SOURCE = b'''"""Module."""
@@ -52,6 +52,13 @@ def patch(
         "releases": ["1"],
     }
     return {"name": name, "targets": [{**target, **more}]}
+
+
+def compose(
+    file: str, content: bytes, patches: list[dict[str, Any]], version: str | None = None
+) -> tuple[bytes, list[Any]]:
+    (one,) = compose_script.compose([Job(file, content, patches)], version)
+    return one.content, one.unknown
 
 
 def composed(source: bytes, *patches: dict[str, Any]) -> str:
@@ -121,6 +128,26 @@ def test_encoding_cookie_and_tabs_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (b"# coding: klingon\ndef f():\n    z = 2\n", "unknown encoding"),
+        (b"NAME = '\xe9'\ndef f():\n    z = 2\n", "invalid or missing encoding|can't decode"),
+        (codecs.BOM_UTF8 + b"# coding: latin-1\ndef f():\n    z = 2\n", "encoding problem"),
+        (b"def f():\n    z = 2\n\0", "null byte"),
+    ],
+)
+def test_bytes_that_python_would_not_read_are_refused(source: bytes, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        compose("m.py", source, [patch("p", ("z = 2", "before", "pass"), function="f")])
+
+
+def test_code_that_the_files_encoding_lacks_is_refused() -> None:
+    source = b"# coding: latin-1\ndef f():\n    z = 2\n"
+    with pytest.raises(Refused, match="guard: the file's encoding iso-8859-1 has no '→'"):
+        compose("m.py", source, [patch("guard", ("z = 2", "before", "x = '→'"), function="f")])
+
+
+@pytest.mark.parametrize(
     ("edit", "why"),
     [
         (("nothing()", "before", "x"), "matches 0 times"),
@@ -183,7 +210,54 @@ def test_of_alternatives_the_one_that_knows_the_function_is_taken() -> None:
     two["targets"].insert(
         0, patch("p", ("total = 0", "before", "old()"), ast_sha256={"1": sha_of(SOURCE)})["targets"][0]
     )
+    two["targets"][1]["releases"] = ["2"]
     assert "old()" in composed(SOURCE, two) and "new()" in composed(new, two)
+
+
+def generations() -> dict[str, Any]:
+    """A patch whose function lives in m.py up to release 1, and in n.py from release 2 on."""
+    old = patch("p", ("total = 0", "before", "old()"), ast_sha256={"1": sha_of(SOURCE)}, append="OLD = 1")
+    new = patch("p", ("y = 2", "before", "new()"), function="moved", file="n.py", releases=["2"])
+    new["targets"][0]["ast_sha256"] = {"2": sha_of(MOVED, "moved")}
+    return {"name": "p", "targets": old["targets"] + new["targets"]}
+
+
+MOVED = b"def moved():\n    y = 2\n"
+
+
+def both(m: bytes, n: bytes, version: str | None = None) -> list[Any]:
+    targets = generations()["targets"]
+    jobs = [
+        Job(file, content, [{"name": "p", "targets": [one for one in targets if one["file"] == file]}])
+        for file, content in (("m.py", m), ("n.py", n))
+    ]
+    return compose_script.compose(jobs, version)
+
+
+def test_the_generation_that_the_functions_belong_to_is_chosen_for_all_files() -> None:
+    """Release 1 may have an n.py too, and release 2 an m.py: neither is refused, neither is edited."""
+    first = both(SOURCE, b"X = 1\n")
+    assert [one.patches for one in first] == [["p"], []] and b"OLD = 1" in first[0].content
+    second = both(b"X = 1\n", MOVED)
+    assert [one.patches for one in second] == [[], ["p"]] and second[0].content == b"X = 1\n"
+    assert not first[0].unknown and not second[1].unknown
+
+
+def test_hashes_outrank_the_version_which_orders_guesses_only() -> None:
+    changed, moved = SOURCE.replace(b"return total", b"return -total", 1), MOVED + b"    return y\n"
+    assert both(SOURCE, MOVED + b"    return y\n", "2")[0].patches == ["p"]
+    assert both(changed, moved, "1+local")[0].patches == ["p"]
+    assert both(changed, moved, "2")[1].patches == ["p"]
+    (unknown,) = both(changed, moved, "3")[1].unknown
+    assert (unknown["file"], unknown["function"]) == ("n.py", "moved")
+    assert unknown["edits"] == [{"place": "before", "anchor": "y = 2", "code": "new()"}]
+
+
+def test_a_claimed_version_is_not_patched_as_another_one() -> None:
+    """Its own anchor is gone; that the other generation's happens to match proves nothing."""
+    moved = MOVED + b"    return y\n"
+    with pytest.raises(Refused, match=r"Buffers\.copy in m\.py: the anchor `total = 0` matches 0 times"):
+        both(SOURCE.replace(b"total = 0", b"total = 1"), moved, "1")
 
 
 def test_patches_compose_in_any_order() -> None:
@@ -247,6 +321,10 @@ def test_refusals_and_a_missing_python_are_errors_for_the_operator(tmp_path: Pat
 def test_the_script_needs_nothing_but_an_interpreter() -> None:
     script = Path(compose_script.__file__).read_text()
     run = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], input="[]", capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-S", "-c", script],
+        input='{"version": null, "jobs": []}',
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert run.stdout == "[]"
+    assert run.stdout == '{"files": []}'
