@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, ContextManager, Dict, Iterator, List
 
 from . import redact, releases, unit
 from .disk import atomic_write
@@ -117,34 +117,12 @@ def proofs(ctx: Context, name: str) -> List[Dict[str, Any]]:
     return found
 
 
-def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: str) -> Path:
+def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: str, why: str = "") -> Path:
+    """Keep what there is of a run. `why`: what the gate says about it, for a run that systemd did not end."""
     folder = ctx.state / "evidence" / (invocation or f"{name}-{int(time.time())}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    commands = {
-        "journal.json": [
-            "journalctl",
-            "-o",
-            "json",
-            "--all",
-            "-n",
-            JOURNAL_LINES,
-            f"_SYSTEMD_INVOCATION_ID={invocation}",
-        ],
-        "kernel.txt": ["journalctl", "-k", "-n", "300", "--no-pager", "-o", "short-iso"],
-        "unit.txt": ["systemctl", "show", unit.service(name)],
-        "status.txt": ["systemctl", "status", "--no-pager", "-n", "0", unit.service(name)],
-        "processes.txt": ["ps", "-eo", "pid,ppid,stat,rss,etimes,args"],
-        "disk.txt": ["df", "-h"],
-        "nvidia-smi.txt": ["nvidia-smi", "-q"],
-    }
-    secrets = [value.encode() for value in redact.secret_values(ctx)]
-    files = [filename for filename, command in commands.items() if _save(folder / filename, command, secrets)]
-    (folder / "proofs.json").write_text(json.dumps(proofs(ctx, name)))
-    stacks = [path for path in sorted((ctx.run / name).glob("*.stacks")) if path.stat().st_size]
-    for path in stacks:
-        shutil.copyfile(str(path), str(folder / path.name))
     manifest = {
-        "schema": "ddtool.evidence/1",
+        "schema": SCHEMA,
         "invocation": invocation,
         "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "unix": round(time.time(), 3),
@@ -152,35 +130,38 @@ def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: 
         "unit": name,
         "result": result,
         "exit_status": exit_status,
-        "files": [*files, "proofs.json", *(path.name for path in stacks)],
+        "why": why,
     }
-    atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1).encode(), mode=0o600)
+    with _alone(folder):
+        files = [*_save_proofs(ctx, name, folder), *collect_files(ctx, name, invocation, folder)]
+        text = json.dumps({**manifest, "files": files}, indent=1)
+        atomic_write(folder / "manifest.json", text.encode(), mode=0o600)
     _rotate(ctx)
     return folder
 
 
-def _save(path: Path, command: List[str], secrets: List[bytes]) -> bool:
-    """One command's output into a file, without secrets; what is not installed, or hangs, is left out."""
-    if not shutil.which(command[0]):
-        return False
-    with path.open("wb") as output:
-        try:
-            subprocess.run(
-                command, stdout=output, stderr=subprocess.DEVNULL, timeout=COMMAND_S, stdin=subprocess.DEVNULL
-            )
-        except subprocess.TimeoutExpired:
-            output.write(b"\n(cut: the command did not end in time)\n")
-    if secrets:
-        text = path.read_bytes()
-        for secret in secrets:
-            text = text.replace(secret, redact.MASK.encode())
-        path.write_bytes(text)
-    return True
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """The gate and `ExecStopPost=` come for the same run at the same time: the later one goes second."""
+    fd = os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _save_proofs(ctx: Context, name: str, folder: Path) -> List[str]:
+    (folder / "proofs.json").write_text(json.dumps(proofs(ctx, name)))
+    stacks = [path for path in sorted((ctx.run / name).glob("*.stacks")) if path.stat().st_size]
+    for path in stacks:
+        shutil.copyfile(str(path), str(folder / path.name))
+    return ["proofs.json", *(path.name for path in stacks)]
 
 
 def _rotate(ctx: Context) -> None:
-    folders = sorted((ctx.state / "evidence").iterdir(), key=lambda folder: folder.stat().st_mtime)
-    for folder in folders[:-KEPT]:
+    folders = [path for path in (ctx.state / "evidence").iterdir() if path.is_dir()]
+    for folder in sorted(folders, key=lambda path: path.stat().st_mtime)[:-KEPT]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -211,8 +192,8 @@ def journal_text(invocation: str, lines: int) -> str:
 
 
 @contextlib.contextmanager
-def phases(name: str, invocation: str, emit: Emit) -> Iterator[None]:
-    """While inside, report each phase of the start that the journal shows, once, and loading in percent."""
+def follow(invocation: str, on_line: Callable[[str], None]) -> Iterator[None]:
+    """While inside, `on_line` gets every line of this run's journal, from its beginning, in a thread."""
     command = ["journalctl", "-f", "-o", "cat", "--all", "-n", "all", f"_SYSTEMD_INVOCATION_ID={invocation}"]
     journal = subprocess.Popen(
         command,
@@ -224,15 +205,9 @@ def phases(name: str, invocation: str, emit: Emit) -> Iterator[None]:
     )
 
     def watch() -> None:
-        seen = set()
         assert journal.stdout
         for line in journal.stdout:
-            for pattern, phase in PHASES:
-                match = pattern.search(line)
-                percent = int(match.group(1)) if match and match.groups() else None
-                if match and (phase, percent) not in seen:
-                    seen.add((phase, percent))
-                    emit("phase", phase=phase, percent=percent)
+            on_line(line)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -242,3 +217,22 @@ def phases(name: str, invocation: str, emit: Emit) -> Iterator[None]:
         journal.terminate()
         journal.wait()
         watcher.join(2.0)
+
+
+def phases(name: str, invocation: str, emit: Emit) -> ContextManager[None]:
+    """While inside, report each phase of the start that the journal shows, once, and loading in percent."""
+    return follow(invocation, phase_reporter(emit))
+
+
+def phase_reporter(emit: Emit) -> Callable[[str], None]:
+    seen = set()
+
+    def report(line: str) -> None:
+        for pattern, phase in PHASES:
+            match = pattern.search(line)
+            percent = int(match.group(1)) if match and match.groups() else None
+            if match and (phase, percent) not in seen:
+                seen.add((phase, percent))
+                emit("phase", phase=phase, percent=percent)
+
+    return report
