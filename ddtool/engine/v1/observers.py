@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,10 +31,16 @@ class Round:
 
 Observer = Callable[[Round], None]
 
+TRACED = "ddtool-rounds-"
+TRACED_ID = re.compile(rf"{TRACED}[0-9a-f]{{16}}")
+
 
 def observers(switches: Switches, worker: Any, group: Any) -> list[Observer]:
     """Those that are switched on, for this rank."""
     wanted: list[Observer] = []
+    unit = os.environ.get("DDTOOL_UNIT")
+    if unit and worker.tp_rank == 0:
+        wanted.append(RequestTrace(Path(os.environ.get("DDTOOL_RUN", "/run/ddtool")) / unit))
     if switches.verify_trace and worker.tp_rank == 0:
         wanted.append(VerifyTrace(switches.verify_trace))
     if switches.rank_sync and group.world_size > 1:
@@ -43,31 +51,57 @@ def observers(switches: Switches, worker: Any, group: Any) -> list[Observer]:
 
 
 class VerifyTrace:
-    """JSON lines, one per round and request, in the form of `generate --tree` and `tune`."""
+    """All requests' rounds as JSON lines, one per round and request."""
 
     def __init__(self, path: str) -> None:
         self._file = Path(path).open("a", buffering=1, encoding="utf-8")  # noqa: SIM115  for the server's life
-        self._rounds: dict[str, int] = {}
 
     def __call__(self, done: Round) -> None:
-        logprobs, ids = done.grown.logprobs.tolist(), done.grown.ids.tolist()
-        ranks = done.grown.trees.ranks.gather(1, done.nodes).tolist()
+        for line in trace_lines(done, range(len(done.positions))):
+            self._file.write(line)
+
+
+class RequestTrace:
+    """The same of single requests, without a restart: those for whose rounds a file waits in `folder`.
+
+    Only who may write there can ask, and asks by the file's name, which is the request's id. To everybody else a round
+    costs one look at each id.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, done: Round) -> None:
         for row, req in enumerate(done.batch.reqs):
-            number = self._rounds.get(req.rid, 0)
-            taken = done.accepted[row]
-            line = {
-                "rid": req.rid,
-                "round": number,
-                "position": done.positions[row],
-                "logprobs": logprobs[row],
-                "ids": ids[row],
-                "path_ranks": ranks[row][1 : taken + 1],
-                "accepted": taken,
-            }
-            self._file.write(json.dumps(line) + "\n")
-            self._rounds[req.rid] = number + 1
-            if req.finished():
-                del self._rounds[req.rid]
+            if req.rid.startswith(TRACED) and TRACED_ID.fullmatch(req.rid):
+                path = self._folder / f"{req.rid}.jsonl"
+                if path.exists():
+                    with path.open("a", encoding="utf-8") as file:
+                        file.writelines(trace_lines(done, [row]))
+
+
+def trace_lines(done: Round, rows: Iterable[int]) -> list[str]:
+    """The verify trace's lines, for the requests at `rows` of the batch."""
+    trees = done.grown.trees
+    logprobs, ids = done.grown.logprobs.tolist(), done.grown.ids.tolist()
+    parents, ranks = trees.parents.tolist(), trees.ranks.tolist()
+    nodes = done.nodes.tolist()
+    lines = []
+    for row in rows:
+        req, taken = done.batch.reqs[row], done.accepted[row]
+        line = {
+            "rid": req.rid,
+            "round": req.spec_verify_ct - 1,  # this one is counted already
+            "position": done.positions[row],
+            "logprobs": logprobs[row],
+            "ids": ids[row],
+            "parents": parents[row],
+            "ranks": ranks[row],
+            "path_ranks": [ranks[row][node] for node in nodes[row][1 : taken + 1]],
+            "accepted": taken,
+        }
+        lines.append(json.dumps(line) + "\n")
+    return lines
 
 
 class RankSync:
