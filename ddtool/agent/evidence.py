@@ -18,12 +18,15 @@ import time
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, List
 
-from . import redact, releases, unit
+from . import collect, crashes, releases, unit
 from .disk import atomic_write
+from .errors import Unhealthy
 from .registry import Context
 
+SCHEMA = "ddtool.evidence/1"
+MANIFEST = "manifest.json"
+GATE, RUNNING = "gate", "running"  # the `result` of a run that systemd did not end
 KEPT = 5
-JOURNAL_LINES = "20000"
 COMMAND_S = 10.0
 STACKS_S = 3.0
 TAIL_LINES = 15  # shown to the operator at once when there is no traceback
@@ -53,14 +56,16 @@ def after_stop(ctx: Context, name: str) -> None:
         unit.systemctl("show", unit.service(name), "-p", "Job", "--value").strip("\n0")
     )
     if result != "success" and not asked_for:
-        collect(ctx, name, os.environ.get("INVOCATION_ID", ""), result, os.environ.get("EXIT_STATUS", ""))
+        keep(ctx, name, os.environ.get("INVOCATION_ID", ""), result, os.environ.get("EXIT_STATUS", ""))
 
 
 def of_failure(ctx: Context, name: str, invocation: str, why: str, emit: Emit) -> Dict[str, Any]:
     """The gate failed: stacks if it still lives, then everything. The last words go to the operator at once."""
     state = unit.show(name)
-    stacks = dump_stacks(ctx, name, emit) if unit.is_active(state) else []
-    folder = collect(ctx, name, invocation, why, state.get("ExecMainStatus", ""))
+    lives = state.get("ActiveState") in ("active", "activating")
+    stacks = dump_stacks(ctx, name, emit) if lives else []
+    result = GATE if lives else state.get("Result", "")
+    folder = keep(ctx, name, invocation, result, state.get("ExecMainStatus", ""), why)
     lines = stacks or last_words(journal_text(invocation, SHOWN_FROM))
     emit("tail", lines=lines, evidence=str(folder))
     return {
@@ -117,9 +122,27 @@ def proofs(ctx: Context, name: str) -> List[Dict[str, Any]]:
     return found
 
 
-def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: str, why: str = "") -> Path:
+def of_running(ctx: Context, name: str, emit: Emit) -> Dict[str, Any]:
+    """The service as it is now, hung or not, with its stacks: the manifest. It counts as no bad end."""
+    state = unit.show(name)
+    if not unit.is_active(state):
+        raise Unhealthy(f"{name} does not run, and no crash of it is kept on this host", hint="ddtool status")
+    dump_stacks(ctx, name, emit)
+    folder = keep(ctx, name, state["InvocationID"], RUNNING, "", folder_name=f"{RUNNING}-{name}")
+    return read_manifest(folder / MANIFEST)
+
+
+def keep(
+    ctx: Context,
+    name: str,
+    invocation: str,
+    result: str,
+    exit_status: str,
+    why: str = "",
+    folder_name: str = "",
+) -> Path:
     """Keep what there is of a run. `why`: what the gate says about it, for a run that systemd did not end."""
-    folder = ctx.state / "evidence" / (invocation or f"{name}-{int(time.time())}")
+    folder = ctx.state / "evidence" / (folder_name or invocation or f"{name}-{int(time.time())}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     manifest = {
         "schema": SCHEMA,
@@ -132,23 +155,21 @@ def collect(ctx: Context, name: str, invocation: str, result: str, exit_status: 
         "exit_status": exit_status,
         "why": why,
     }
-    with _alone(folder):
-        files = [*_save_proofs(ctx, name, folder), *collect_files(ctx, name, invocation, folder)]
-        text = json.dumps({**manifest, "files": files}, indent=1)
-        atomic_write(folder / "manifest.json", text.encode(), mode=0o600)
+    with crashes.alone(folder):
+        files = _save_proofs(ctx, name, folder)
+        for filename in collect.gather(ctx, name, invocation, folder):
+            files.append(filename)
+            if filename == collect.JOURNAL:  # whatever ends this early, the most telling part can be found
+                _write_manifest(folder, {**manifest, "files": files})
+        _write_manifest(folder, {**manifest, "files": files})
     _rotate(ctx)
+    if result != RUNNING:
+        crashes.ended(ctx, manifest)
     return folder
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """The gate and `ExecStopPost=` come for the same run at the same time: the later one goes second."""
-    fd = os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+def _write_manifest(folder: Path, manifest: Dict[str, Any]) -> None:
+    atomic_write(folder / MANIFEST, json.dumps(manifest, indent=1).encode(), mode=0o600)
 
 
 def _save_proofs(ctx: Context, name: str, folder: Path) -> List[str]:
@@ -166,17 +187,21 @@ def _rotate(ctx: Context) -> None:
 
 
 def purge(ctx: Context, name: str) -> None:
-    for item in listing(ctx):
-        if item["unit"] == name:
-            shutil.rmtree(ctx.state / "evidence" / item["folder"], ignore_errors=True)
+    crashes.forget(ctx, name)
+    for path in (ctx.state / "evidence").glob(f"*/{MANIFEST}"):
+        if read_manifest(path)["unit"] == name:
+            shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def listing(ctx: Context) -> List[Dict[str, Any]]:
-    """Manifests, newest first, each with its folder's name."""
-    found = []
-    for path in (ctx.state / "evidence").glob("*/manifest.json"):
-        found.append({**json.loads(path.read_text()), "folder": path.parent.name})
-    return sorted(found, key=lambda item: -item["unix"])
+    """Manifests of bad ends, newest first, each with its folder's name."""
+    paths = (ctx.state / "evidence").glob(f"*/{MANIFEST}")
+    ended = [item for item in map(read_manifest, paths) if item["result"] != RUNNING]
+    return sorted(ended, key=lambda item: -item["unix"])
+
+
+def read_manifest(path: Path) -> Dict[str, Any]:
+    return {**json.loads(path.read_text()), "folder": path.parent.name}
 
 
 def journal_text(invocation: str, lines: int) -> str:

@@ -131,8 +131,10 @@ def first_of_run(unit: str) -> Optional[str]:
     if not run:
         with Journalctl(["-n", "1", f"_SYSTEMD_UNIT={unit}"]) as journal:
             run = (journal.first() or {}).get("_SYSTEMD_INVOCATION_ID")
-    if not run:
-        return None
-    with Journalctl([f"INVOCATION_ID={run}", "_PID=1", "+", f"_SYSTEMD_INVOCATION_ID={run}"]) as journal:
-        entry = journal.first()
+    entry = first_of_invocation(run) if run else None
     return entry["__CURSOR"] if entry else None
+
+
+def first_of_invocation(run: str) -> Optional[Entry]:
+    with Journalctl([f"INVOCATION_ID={run}", "_PID=1", "+", f"_SYSTEMD_INVOCATION_ID={run}"]) as journal:
+        return journal.first()
