@@ -18,6 +18,7 @@ from ddtool.data import data_folder
 from ddtool.errors import UsageError
 
 FILE = "patch.yaml"
+SHARED, SHARED_CALL = "marker.py", "_ddtool_marker("
 
 
 class Strict(BaseModel):
@@ -63,6 +64,13 @@ class Hypothesis(Strict):
 
     fired: str = Field(min_length=1)
     not_fired: str = Field(min_length=1)
+
+
+class Absent(Strict):
+    """Why a release does not have what the patch edits, and the patch that answers the question there, if any."""
+
+    why: str
+    replaced_by: str | None = None
 
 
 class Definition(Strict):
@@ -142,7 +150,12 @@ def read(folder: Path) -> Definition:
 
 
 def _code(path: Path) -> str:
+    """The code to append; with what all diagnostics share before it, when it calls that."""
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"{path} is missing") from None
+        code = path.read_text(encoding="utf-8")
+        if SHARED_CALL in code:
+            shared = path.parent.parent / SHARED
+            code = shared.read_text(encoding="utf-8") + "\n\n" + code
+        return code
+    except FileNotFoundError as error:
+        raise UsageError(f"{error.filename} is missing") from None
