@@ -53,7 +53,11 @@ def plan_diag(
     baselines = {file: _baseline(managed, file) for file in states}
     definitions = {**{patch_sha(item): item for item in new.values()}, **_stored(managed, wanted)}
     jobs = [(f, baselines[f], [definitions[p["sha"]] for p in wanted[f]]) for f in states]
-    results = compose(venv, jobs, managed.install.version)
+    try:
+        results = compose(venv, jobs, managed.install.version)
+    except UsageError:
+        _refuse_absent(managed, list(new.values()))
+        raise
     for file, composed in zip(states, results):  # noqa: B905  strict= is Python 3.10
         _note_unknown(managed, composed, records)
         patches = [patch for patch in wanted[file] if patch["name"] in composed.patches]
@@ -90,12 +94,26 @@ def _files_of(managed: Managed, definition: Json) -> Set[str]:
             "`ddtool restore`",
         )
     if not files:
+        _refuse_absent(managed, [definition])
         releases = sorted({release for target in definition["targets"] for release in target["releases"]})
         raise UsageError(
             f"{definition['name']} does not fit {managed.install.dist} {version}: it is for {', '.join(releases)}",
             "`ddtool diag list` shows what fits",
         )
     return files
+
+
+def _refuse_absent(managed: Managed, definitions: Sequence[Json]) -> None:
+    """A release that has not what a patch edits: say why, and what to use there. Only asked once it did not fit."""
+    version = (managed.install.version or "").partition("+")[0]
+    for definition in definitions:
+        absent = definition.get("absent", {}).get(version)
+        if absent:
+            instead = absent["replaced_by"]
+            raise UsageError(
+                f"{definition['name']} has nothing to edit in {managed.install.dist} {version}: {absent['why']}",
+                f"`ddtool diag enable {instead}`" if instead else "`ddtool diag list` shows what fits",
+            )
 
 
 def _wanted(managed: Managed, file: str, off: Set[str], new: List[Json]) -> List[Json]:
