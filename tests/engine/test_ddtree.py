@@ -20,10 +20,12 @@ from support.ddtree import (
     chain_accepts,
     drafts_after,
     environment,
+    heaps_tree,
     inside,
     install,
     read_trace,
     tree_accepts,
+    verified,
 )
 from support.engine_server import Completion, EngineServer
 
@@ -97,6 +99,7 @@ def test_every_round_accepts_what_the_heaps_tree_would(run):
             truth = completion.ids[done:]
             # the last round may stop at the length before its path ends
             assert record["accepted"] == min(tree_accepts(record, truth), len(truth) - 1)
+            assert verified(record) == heaps_tree(record)
             tokens, chain = tokens + record["accepted"] + 1, chain + chain_accepts(record, truth) + 1
             done += record["accepted"] + 1
         assert done == TOKENS

@@ -59,6 +59,25 @@ def test_it_generates_and_names_its_stand_ins(deployed: Sandbox) -> None:
     assert {"sgl_kernel", "torchvision"} <= {item["name"] for item in status["standins"]}
 
 
+def test_a_round_is_drawn_without_a_restart(deployed: Sandbox) -> None:
+    run = output(deployed, f"systemctl show {UNIT} -p InvocationID")
+    words = ("generate", "for name in os.listdir(", "--max-tokens", "16")
+    answer = data(*words, "--tree", timeout=PATIENT)
+    tree = answer["tree"]
+    assert len(tree["nodes"]) == 31
+    assert sum(node["accepted"] for node in tree["nodes"]) == tree["accepted"] >= 1
+    assert tree["accepted"] == answer["accepted"][tree["round"]]
+    tokens = answer["meta_info"]["completion_tokens"]
+    assert sum(answer["accepted"]) + len(answer["accepted"]) == tokens - 1, "prefill says the first token"
+    path = "".join(node["text"] for node in tree["nodes"] if node["accepted"])
+    assert tree["root"] + path + tree["gained"] in answer["text"]
+    shown = ok(*words, "--round", "1", timeout=PATIENT)
+    assert answer["text"] in shown
+    assert "31 nodes on" in shown
+    assert output(deployed, f"ls /run/ddtool/{UNIT} | grep -c jsonl || true") == "0"
+    assert output(deployed, f"systemctl show {UNIT} -p InvocationID") == run
+
+
 def test_second_deploy_writes_nothing(deployed: Sandbox) -> None:
     first, run = snapshot(deployed), output(deployed, f"systemctl show {UNIT} -p InvocationID")
     result = data("deploy", "demo", "--yes")

@@ -104,9 +104,22 @@ def drafts_after(server: EngineServer, prompt: list[int], tokens: int) -> tuple[
     return [*chain(*last["logprobs"])], [*chain(*fresh["logprobs"])]
 
 
+def heaps_tree(record: Mapping[str, Any], budget: int = BUDGET) -> set[tuple[int, ...]]:
+    """The nodes that the paper's heap chooses for a round, as rank tuples."""
+    return set(best_first(exact_costs(record["logprobs"]), budget))
+
+
+def verified(record: Mapping[str, Any]) -> set[tuple[int, ...]]:
+    """The nodes that the target looked at, as the trace says."""
+    paths: list[tuple[int, ...]] = [()]
+    for parent, rank in zip(record["parents"][1:], record["ranks"][1:], strict=True):
+        paths.append((*paths[parent], rank))
+    return set(paths[1:])
+
+
 def tree_accepts(record: Mapping[str, Any], truth: Sequence[int], budget: int = BUDGET) -> int:
     """Drafted tokens that a round takes when the target goes on with `truth`: the heap's tree, walked in Python."""
-    tree = set(best_first(exact_costs(record["logprobs"]), budget))
+    tree = heaps_tree(record, budget)
     ranks: tuple[int, ...] = ()
     for ids, token in zip(record["ids"], truth, strict=False):
         if token not in ids or (*ranks, ids.index(token)) not in tree:
