@@ -1,4 +1,4 @@
-"""`agent.pyz serve|txn|evidence --state DIR --run DIR …`."""
+"""`agent.pyz serve|txn|settle|evidence --state DIR --run DIR …`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddtool.agent.registry import Context
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ddtool-agent")
-    parser.add_argument("verb", choices=["serve", "txn", "evidence"])
+    parser.add_argument("verb", choices=["serve", "txn", "settle", "evidence"])
     parser.add_argument("name", nargs="?", default="", help="transaction id, or unit name")
     parser.add_argument("--state", type=Path, default=Context.state)
     parser.add_argument("--run", type=Path, default=Context.run)
@@ -30,6 +30,10 @@ def main() -> int:
         from ddtool.agent import executor
 
         return executor.run(ctx, args.name)
+    if args.verb == "settle":
+        from ddtool.agent.settle import settle
+
+        return settle(ctx)
     from ddtool.agent import evidence
 
     evidence.after_stop(ctx, args.name)

@@ -2,6 +2,7 @@
 
 Order of one step: note what is there (`before`), fsync that note, act. A commit line makes the whole permanent.
 Anything that has no commit line is undone in reverse: by this process on an error, by the next one after a kill.
+A temporary transaction (`temporary` in its plan) is never committed: undoing it is how it ends.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import json
 import shutil
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import audit, disk, lock
 from .disk import atomic_write
 from .errors import AgentError, Locked
+from .experiment_steps import EXPERIMENT_STEPS
 from .registry import Context
 from .run import Run, is_dead, records, transactions
 from .steps import STEPS, Files, Step
@@ -72,24 +75,38 @@ def owner_of(this: Run) -> Dict[str, Any]:
 
 def execute(this: Run) -> Dict[str, Any]:
     """All steps, then the commit; or none of them. Returns the result object."""
+    temporary = this.plan.get("temporary", False)
     try:
         for number, step in enumerate(steps_of(this)):
             this.emit("step", number=number + 1, title=step.title(this))
             before = step.before(this)
             this.record(step=number, before=before)
             step.do(this, before)
-        this.record(commit=True)
+        if not temporary:
+            this.record(commit=True)
     except (Exception, Terminated) as error:  # noqa: BLE001  whatever it is, the host must not stay half changed
         if not committed(this):  # SIGTERM may come between the commit and the next line
             result = failure(error)
             this.emit("failed", message=result["error"]["message"])
             result.update(undo_all(this))
             return {**result, **this.notes}
+    if temporary:
+        return put_back(this)
     try:
         finish_steps(this)
     except (Exception, Terminated) as error:  # noqa: BLE001  it is committed: the next transaction tidies up
         this.note(unfinished=failure(error)["error"]["message"])
     return {"ok": True, **this.notes}
+
+
+def put_back(this: Run) -> Dict[str, Any]:
+    """The end of a temporary transaction: ok when the host is as it was."""
+    undone = undo_all(this)
+    result: Dict[str, Any] = {"ok": undone["rolled_back"], **undone, **this.notes}
+    if not result["ok"]:
+        message = f"{this.plan['kind']} is over, but the host is not as it was"
+        result["error"] = {"class": "DdtoolError", "message": message, "hint": "ddtool status"}
+    return result
 
 
 def failure(error: BaseException) -> Dict[str, Any]:
@@ -105,7 +122,8 @@ def failure(error: BaseException) -> Dict[str, Any]:
 
 
 def steps_of(this: Run) -> List[Step]:
-    return [STEPS[item["step"]](number, item) for number, item in enumerate(this.plan["steps"])]
+    kinds = {**STEPS, **EXPERIMENT_STEPS}
+    return [kinds[item["step"]](number, item) for number, item in enumerate(this.plan["steps"])]
 
 
 def begun_steps(this: Run) -> List[Tuple[Step, Dict[str, Any]]]:
@@ -122,6 +140,11 @@ def undo_all(this: Run) -> Dict[str, Any]:
 
     `mixed`: a set of files could not be put back, so the transaction stays open and `txn.open` stays.
     """
+    with not_stopped():
+        return _undo_all(this)
+
+
+def _undo_all(this: Run) -> Dict[str, Any]:
     problems = []
     (this.ctx.state / "reserve").unlink(missing_ok=True)  # room to write the undo's own notes on a full disk
     for step, before in reversed(begun_steps(this)):
@@ -135,6 +158,16 @@ def undo_all(this: Run) -> Dict[str, Any]:
             this.mixed = this.mixed or isinstance(step, Files)
             this.emit("undo-failed", title=step.title(this), message=str(error))
     return {"rolled_back": not problems, "undo_problems": problems, "mixed": this.mixed}
+
+
+@contextmanager
+def not_stopped() -> Iterator[None]:
+    """A stop asks for an undo; while that runs there is nothing more to ask for."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def finish_steps(this: Run) -> None:

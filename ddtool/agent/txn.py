@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
-from . import disk, lock, releases, unit
+from . import disk, lock, releases, safeguard, unit
 from .errors import AgentError
 from .registry import Context, op
 from .run import PROGRESS, is_dead, transactions
@@ -39,7 +40,7 @@ def run(ctx: Context, plan: Dict[str, Any]) -> Iterator[Optional[Dict[str, Any]]
         raise
     # Opened before it starts: `remove` may delete the folder before its last lines are read.
     with (folder / PROGRESS).open() as progress:
-        launch(ctx, agent, plan["id"])
+        launch(ctx, agent, plan)
         yield from _watch(ctx, progress, plan["id"])
 
 
@@ -53,6 +54,16 @@ def follow(ctx: Context, txn: Optional[str] = None) -> Iterator[Optional[Dict[st
         raise AgentError("there is no transaction to follow on this host")
     with (transactions(ctx) / ident / PROGRESS).open() as progress:
         yield from _watch(ctx, progress, ident)
+
+
+@op("txn.stop")
+def stop(ctx: Context, txn: str) -> bool:
+    """Ask a transaction to undo itself, without waiting for it; False when it is over."""
+    name = executor_unit(txn)
+    if not (unit.has_systemd() and unit.is_active(unit.show(name))):
+        return False
+    unit.systemctl("stop", "--no-block", unit.service(name))
+    return True
 
 
 def _watch(ctx: Context, progress: Any, ident: str) -> Iterator[Optional[Dict[str, Any]]]:
@@ -109,8 +120,12 @@ def install_agent(ctx: Context) -> Path:
     return path
 
 
-def launch(ctx: Context, agent: Path, ident: str) -> None:
-    """In a transient unit, so that it outlives this session; on a host without systemd, as a detached process."""
+def launch(ctx: Context, agent: Path, plan: Dict[str, Any]) -> None:
+    """In a transient unit, so that it outlives this session; on a host without systemd, as a detached process.
+
+    After a temporary transaction systemd looks whether its executor was killed, and has it undone.
+    """
+    ident = plan["id"]
     python = shutil.which("python3") or sys.executable
     command = [
         python,
@@ -134,6 +149,8 @@ def launch(ctx: Context, agent: Path, ident: str) -> None:
             "--property=KillMode=mixed",
             "--property=TimeoutStopSec=1h",  # a stop asks for an undo, which may start a service again,
         ]
+        if plan.get("temporary"):
+            options.append(f"--property=ExecStopPost={shlex.join(safeguard.command(ctx, agent))}")
         done = subprocess.run(
             ["systemd-run", *options, "--", *command],
             capture_output=True,

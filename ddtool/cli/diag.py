@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from ddtool.cli import diag_run
 from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, YesOpt
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ DryRunOpt = Annotated[bool, typer.Option("--dry-run", help="Show the plan and to
 
 
 def register(root: typer.Typer) -> None:
+    app.command()(diag_run.run)
     root.add_typer(app, name="diag")
     root.command()(restore)
 
@@ -94,11 +96,15 @@ def enable(
     json: JsonOpt = False,
 ) -> None:
     """Put diagnostics into the installed SGLang. Running processes keep the old code until a restart."""
+    from ddtool.deploy.toggle import toggle_request
     from ddtool.diagnostics.definition import load
 
-    wanted = {"enable": [load(name).to_json() for name in names], "disable": [], "why": why, "force": force}
-    how = How(restart, also_affects or (), dry_run, yes, json)
-    change("diag enable", lambda deployment: toggle(deployment, wanted), profile, host, how)
+    patches = [load(name).to_json() for name in names]
+
+    def request(deployment: Deployment) -> dict[str, Any]:
+        return toggle_request(deployment.profile.engine.venv, enable=patches, why=why, force=force)
+
+    change("diag enable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json))
 
 
 @app.command()
@@ -114,22 +120,15 @@ def disable(
     json: JsonOpt = False,
 ) -> None:
     """Take diagnostics out; files with none left are their baseline again, byte for byte."""
+    from ddtool.deploy.toggle import toggle_request
     from ddtool.diagnostics import consent, definition
-
-    wanted = {"enable": [], "disable": names, "force": force}
 
     def request(deployment: Deployment) -> dict[str, Any]:
         enabled = [patch["name"] for patch in deployment.facts["diagnostics"]["patches"]]
         consent.check_disable(names, enabled, definition.names())
-        return toggle(deployment, wanted)
+        return toggle_request(deployment.profile.engine.venv, disable=names, force=force)
 
     change("diag disable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json))
-
-
-def toggle(deployment: Deployment, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    from ddtool.deploy.session import operator
-
-    return {"op": "toggle", "venv": deployment.profile.engine.venv, "who": operator(), **wanted}
 
 
 class How(NamedTuple):
@@ -162,7 +161,7 @@ def change(
         plan = deployment.plan_toggle(kind, request, restart=how.restart, also_affects=how.also_affects)
         if how.dry_run or not how.json:
             plans.show(plan, name, how.json, deployment.round_trips)
-        show_unknown(deployment.unknown_functions)
+        plans.show_unknown(deployment.unknown_functions)
         if how.dry_run:
             return
         result: dict[str, Any] = {"ok": True, "unit": plan.unit}
@@ -186,16 +185,6 @@ def change(
             )
         else:
             tell(kind, result, state, changed=bool(plan.steps))
-
-
-def show_unknown(functions: Sequence[Mapping[str, Any]]) -> None:
-    from ddtool.cli import output
-
-    for item in functions:
-        where = f"{item['function']} in {item['file']}"
-        output.words(f"{item['patch']} was not checked on this version of {where}:", "yellow")
-        for line in item["source"].splitlines():
-            output.words(f"    {line}")
 
 
 def tell(kind: str, result: Mapping[str, Any], state: Mapping[str, Any], *, changed: bool) -> None:

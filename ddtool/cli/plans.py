@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ddtool.cli import output
 
@@ -29,6 +30,15 @@ def show(plan: Plan, host: str, json: bool, round_trips: int = 0) -> None:
     console.print(f"  outage: {describe_outage(plan.outage)}")
     for warning in plan.warnings:
         output.words(f"warning: {warning}", "yellow")
+
+
+def show_unknown(functions: Sequence[Mapping[str, Any]]) -> None:
+    """Functions in a version that a patch was not checked on, for the operator to read before saying yes."""
+    for item in functions:
+        where = f"{item['function']} in {item['file']}"
+        output.words(f"{item['patch']} was not checked on this version of {where}:", "yellow")
+        for line in item["source"].splitlines():
+            output.words(f"    {line}")
 
 
 def diff_colour(line: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ddtool.cli.output import words
@@ -10,10 +11,18 @@ Event = dict[str, Any]
 
 
 def show(event: Event) -> None:
+    if event["event"] == "verdict":
+        import sys
+
+        from ddtool.cli.crash import show_crash
+
+        show_crash(event["crash"], sys.stderr)
+        return
     text = describe(event)
     if text:
         style = "red" if event["event"] in ("failed", "undo-failed") else None
-        words(f"{event['elapsed_s']:7.1f} s  {text}", style)
+        at = f"{event['elapsed_s']:7.1f} s" if "elapsed_s" in event else " " * 9
+        words(f"{at}  {text}", style)
 
 
 def describe(event: Event) -> str | None:
@@ -30,6 +39,14 @@ def describe(event: Event) -> str | None:
         return f"    completion {event['number']} of {event['of']}"
     if kind == "concurrent":
         return f"    {event['number']} completions at once"
+    if kind == "provoking":
+        return f"    {event['requests']} requests, at most {event['seconds']:.0f} s"
+    if kind == "answer":
+        return f"    answered with {event['status']} after {event['seconds']} s"
+    if kind == "observed":
+        return f"    {event['what']}"
+    if kind == "marker":
+        return f"    {event['marker']['patch']} says {json.dumps(event['marker'])}"
     if kind == "waiting":
         return f"    waiting for {event['what']}"
     if kind == "stacks":
@@ -37,6 +54,8 @@ def describe(event: Event) -> str | None:
     if kind == "tail":
         lines = "\n".join(f"    | {line}" for line in event["lines"])
         return f"its last words (all of them on the host in {event['evidence']}):\n{lines}"
+    if kind == "no-verdict":
+        return f"no verdict: {event['message']}"
     if kind == "failed":
         return f"failed: {event['message']}"
     if kind == "undo":

@@ -12,15 +12,18 @@ from types import TracebackType
 from typing import Any
 
 from ddtool.deploy import apply as transactions
-from ddtool.deploy import operations, preflight
-from ddtool.deploy.plan import Plan, plan_deploy
-from ddtool.deploy.release import build_release
+from ddtool.deploy import crashes, operations, preflight
+from ddtool.deploy.experiment import is_current, plan_experiment
+from ddtool.deploy.plan import Plan, check_owner, current_release, plan_deploy
+from ddtool.deploy.release import Release, build_release
 from ddtool.deploy.session import open_agent
-from ddtool.deploy.toggle import compose_step, plan_toggle
+from ddtool.deploy.toggle import compose_step, plan_toggle, toggle_request
 from ddtool.diagnostics import consent
+from ddtool.diagnostics.definition import Definition
 from ddtool.engine import engine_files
 from ddtool.errors import PreflightError
 from ddtool.profile import Card, Profile, resolve_secrets
+from ddtool.profile.findings import Finding
 from ddtool.profile.validate import require_valid
 
 Event = dict[str, Any]
@@ -103,19 +106,8 @@ class Deployment:
 
     def plan_deploy(self, *, take_over: bool = False) -> Plan:
         """Raises PreflightError when the host cannot run the profile, Drift when somebody's work is in the way."""
-        findings = require_valid(on_host(self.profile, self.facts))
-        failed = preflight.failures(self.checks())
-        if failed:
-            raise PreflightError(
-                f"{self.host} cannot run {self.profile.name}: "
-                + "; ".join(f"{check.name}: {check.detail}" for check in failed),
-                why="nothing was touched",
-                hint=failed[0].hint,
-            )
-        salt = self.facts["salt"] or secrets.token_hex(16)
-        values = resolve_secrets(self.profile, os.environ)
-        wheel = self.facts["venv"]["sglang"]["identity"]
-        release = build_release(self.profile, values, salt, wheel)
+        findings = self.require_runnable()
+        salt, release = self.build_release()
         plan = plan_deploy(
             self.profile,
             release,
@@ -126,6 +118,25 @@ class Deployment:
             take_over=take_over,
         )
         return replace(plan, warnings=[*plan.warnings, *map(str, findings)])
+
+    def require_runnable(self) -> list[Finding]:
+        """What validation noted. Raises ProfileError, or PreflightError when the host cannot run the profile."""
+        findings = require_valid(on_host(self.profile, self.facts))
+        failed = preflight.failures(self.checks())
+        if failed:
+            raise PreflightError(
+                f"{self.host} cannot run {self.profile.name}: "
+                + "; ".join(f"{check.name}: {check.detail}" for check in failed),
+                why="nothing was touched",
+                hint=failed[0].hint,
+            )
+        return findings
+
+    def build_release(self) -> tuple[str, Release]:
+        """The host's salt, and the release that the profile means there."""
+        salt = self.facts["salt"] or secrets.token_hex(16)
+        wheel = self.facts["venv"]["sglang"]["identity"]
+        return salt, build_release(self.profile, resolve_secrets(self.profile, os.environ), salt, wheel)
 
     def plan_start(self) -> Plan:
         return operations.plan_start(self.unit, self.facts)
@@ -152,6 +163,17 @@ class Deployment:
         answer: dict[str, Any] = self.agent.call("diag.preview", deadline_s=60.0, request=request)
         return answer
 
+    def previewed(
+        self, request: dict[str, Any], also_affects: Sequence[str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The request with the consent that its transaction will have, and the host's preview of it."""
+        preview = self.preview(request)
+        consent.check_affected(preview, self.unit, also_affects)
+        self.unknown_functions: list[dict[str, Any]] = preview["unknown"]
+        if self.unknown_functions:
+            request = {**request, "confirm_unknown": True}
+        return request, preview
+
     def plan_toggle(
         self, kind: str, request: dict[str, Any], *, restart: bool, also_affects: Sequence[str] = ()
     ) -> Plan:
@@ -159,21 +181,54 @@ class Deployment:
 
         Raises UsageError when another unit than those named runs from the same files.
         """
-        preview = self.preview(request)
-        consent.check_affected(preview, self.unit, also_affects)
-        self.unknown_functions: list[dict[str, Any]] = preview["unknown"]
-        if self.unknown_functions:
-            request = {**request, "confirm_unknown": True}
+        request, preview = self.previewed(request, also_affects)
         return plan_toggle(kind, self.unit, request, preview, self.facts, restart=restart)
+
+    def plan_experiment(
+        self,
+        patch: Definition,
+        *,
+        asked: Sequence[dict[str, Any]],
+        timeout_s: float,
+        force: bool = False,
+        also_affects: Sequence[str] = (),
+    ) -> Plan:
+        """The plan of `diag run`; `unknown_functions` as in `plan_toggle`. A profile that is not what is deployed is
+        checked as for a deploy."""
+        request = toggle_request(
+            self.profile.engine.venv, enable=[patch.to_json()], why="diag run", force=force
+        )
+        request, preview = self.previewed(request, also_affects)
+        salt, release = self.build_release()
+        current = current_release(self.facts)
+        check_owner(self.unit, self.facts["service"], current, self.state, take_over=False)
+        if not (current and is_current(self.unit, release, current, self.facts, self.state)):
+            self.require_runnable()
+        return plan_experiment(
+            self.profile,
+            patch,
+            release,
+            self.facts,
+            preview,
+            request,
+            asked=asked,
+            timeout_s=timeout_s,
+            state=self.state,
+            run=self.agent.host.run,
+            salt=salt,
+            now_unix=time.time(),
+        )
 
     def apply(self, plan: Plan, on_event: OnEvent, why: str | None = None) -> Event:
         """The transaction's result. Raises its error, after the host has undone it."""
         result = transactions.apply(self.agent, plan, on_event, why)
+        crashes.tell(self.agent, self.unit, self.profile, result, on_event)
         transactions.raise_for(result)
         return result
 
     def attach(self, on_event: OnEvent) -> Event:
         result = transactions.attach(self.agent, on_event)
+        crashes.tell(self.agent, self.unit, self.profile, result, on_event)
         transactions.raise_for(result)
         return result
 
@@ -181,4 +236,4 @@ class Deployment:
         answer: dict[str, Any] = self.agent.call(
             "status", deadline_s=40.0, unit_name=self.unit, venv=self.profile.engine.venv
         )
-        return answer
+        return {**answer, "crash": crashes.last_of_status(self.agent, self.unit, self.profile, answer)}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ddtool.deploy.release import Release, release_step
+from ddtool.deploy.release import Release, release_step, service_record
 from ddtool.errors import Drift
 from ddtool.profile import Profile
 from ddtool.profile.launch import RELEASE
@@ -122,13 +122,7 @@ def switch_steps(
     """Stop, put unit and names in place, start, gate, promote: shared by deploy and rollback."""
     files = service["files"]
     unit_path = f"{UNITS}/{name}.service"
-    record = {
-        "schema": "ddtool.service/1",
-        "unit": name,
-        "profile": profile_name,
-        "current": ident,
-        "previous": previous,
-    }
+    record = service_record(name, profile_name, ident, previous)
     return [
         {"step": "stop", "stop_s": meta["stop_s"], "restore": True},
         {

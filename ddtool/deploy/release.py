@@ -132,3 +132,14 @@ def release_step(release: Release, ident: str, folder: str, salt: str, created_u
         },
         "secrets": release.secrets,
     }
+
+
+def service_record(unit: str, profile: str, current: str, previous: str | None) -> dict[str, Any]:
+    """The host's `service.json`: which release is the unit's, and which one `rollback` goes back to."""
+    return {
+        "schema": "ddtool.service/1",
+        "unit": unit,
+        "profile": profile,
+        "current": current,
+        "previous": previous,
+    }

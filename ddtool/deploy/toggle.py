@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ddtool.deploy.operations import gate_steps, restart_outage
 from ddtool.deploy.plan import Change, Outage, Plan, current_release
+from ddtool.deploy.session import operator
 
 Request = dict[str, Any]
+
+
+def toggle_request(
+    venv: str,
+    *,
+    enable: Sequence[Mapping[str, Any]] = (),
+    disable: Sequence[str] = (),
+    why: str = "",
+    force: bool = False,
+) -> Request:
+    """The host's request for patches on and off; `enable`: definitions as JSON."""
+    return {
+        "op": "toggle",
+        "venv": venv,
+        "who": operator(),
+        "enable": list(enable),
+        "disable": list(disable),
+        "why": why,
+        "force": force,
+    }
 
 
 def compose_step(title: str, request: Request, preview: Mapping[str, Any]) -> dict[str, Any]:

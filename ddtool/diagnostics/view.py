@@ -70,3 +70,40 @@ def by_group(files: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     for item in files:
         grouped.setdefault(item["state"], []).append(item["file"])
     return grouped
+
+
+def outcome_line(seen: Mapping[str, Any]) -> str:
+    """`graph-copy fired: hypothesis confirmed: …`; `seen` is the experiment in the result of `diag run`."""
+    text = f"{seen['patch']}: {seen['outcome']}. Hypothesis {seen['conclusion']}"
+    said = seen["hypothesis"] or seen["why"]
+    return f"{text}: {said}" if said else text
+
+
+def outcome_details(seen: Mapping[str, Any]) -> list[str]:
+    """Sentences about how the run went, the outcome's evidence."""
+    loaded = len(seen["loaded_by"])
+    lines = [f"loaded by {loaded} process{'' if loaded == 1 else 'es'}; got as far as: {seen['phase']}"]
+    if len(set(seen["ranks"].values())) > 1:
+        reached = ", ".join(f"rank {rank} {phase}" for rank, phase in seen["ranks"].items() if rank)
+        lines.append(f"its ranks got to different points: {reached}")
+    if seen["asked"]:
+        good = sum(item["status"] == 200 for item in seen["requests"])
+        lines.append(f"{good} of {seen['asked']} requests answered")
+    if seen["ended"]:
+        lines.append(
+            f"the unit ended: result {seen['ended']['result']}, exit status {seen['ended']['exit_status']}"
+        )
+    if seen["evidence"]:
+        lines.append(f"evidence on the host: {seen['evidence']['folder']}")
+    return lines
+
+
+def event_rows(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
+    """(event, worker, rank, fields) of each marker."""
+    common = ("patch", "sha", "event", "worker", "rank", "pid")
+    rows = []
+    for item in events:
+        fields = ", ".join(f"{key} {value}" for key, value in item.items() if key not in common)
+        worker, rank = ("-" if one is None else str(one) for one in (item.get("worker"), item.get("rank")))
+        rows.append((str(item.get("event")), worker, rank, fields))
+    return rows

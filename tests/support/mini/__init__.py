@@ -3,8 +3,8 @@
     install(sandbox)
     profile = mini.PROFILE        # ddtool deploy PROFILE --host sandbox:NAME
 
-Switches in the profile's `env`: MINI_CRASH=start|after_ready|on_generate (a traceback, exit status 3),
-MINI_HANG=start (never ready), MINI_SLOW_START=SECONDS.
+Switches in the profile's `env`: MINI_CRASH=start|after_ready|on_generate|after_replay (a traceback,
+exit status 3), MINI_HANG=start (never ready)|on_generate, MINI_SLOW_START=SECONDS.
 """
 
 from __future__ import annotations

@@ -64,7 +64,11 @@ class Scheduler:
         )
         if os.environ.get("MINI_CRASH") == "on_generate":
             batch.positions = None
+        if os.environ.get("MINI_HANG") == "on_generate":
+            self.wait_for_nothing()
         self.runner.replay(batch)
+        if os.environ.get("MINI_CRASH") == "after_replay":
+            raise RuntimeError("MINI_CRASH=after_replay: the accepted tokens cannot be committed")
         logger.info("Decode batch, #running-req: 1, #token: %d, cuda graph: True", prompt_tokens)
 
 

@@ -1,0 +1,135 @@
+"""What an experiment with a diagnostic has shown: pure, from the log of the run and how it went.
+
+fired                 an event of the diagnostic beyond `loaded` and `unproven`
+crashed elsewhere     the service ended while it served, and the diagnostic said nothing
+not fired             every request was answered, and the diagnostic said nothing
+hung                  not ready, or a request not answered, when the time was over
+other failure first   the service ended before it served: what the diagnostic watches was never reached
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
+
+from .evidence import PHASES
+
+Json = Dict[str, Any]
+FIRED, ELSEWHERE, NOT_FIRED = "fired", "crashed elsewhere", "not fired"
+HUNG, OTHER_FIRST = "hung", "other failure first"
+CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
+
+MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
+AT_IMPORT = ("loaded", "unproven")
+RANK = re.compile(r"\bTP(\d+)\b")
+# SGLang answers requests of its own before it calls itself ready, so a batch counts as serving, too.
+SERVING = re.compile(r"Uvicorn running|Application startup complete|(?:Prefill|Decode) batch[, ]")
+KEPT_EVENTS = 100
+
+
+@dataclass
+class Seen:
+    """`asked`: requests sent; `answered`: with 200; `refused`: with something else; the others got no answer.
+
+    `ended`: `{result, exit_status}` of a unit that is no longer active.
+    """
+
+    log: str
+    patch: str
+    sha: str
+    ready: bool = False
+    ended: Optional[Json] = None
+    asked: int = 0
+    answered: int = 0
+    refused: int = 0
+    events: List[Json] = field(init=False)
+    loaded_by: List[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        markers = [item for item in map(marker, self.log.splitlines()) if item is not None]
+        ours = [item for item in markers if (item.get("patch"), item.get("sha")) == (self.patch, self.sha)]
+        self.events = [item for item in ours if item.get("event") not in AT_IMPORT]
+        self.loaded_by = sorted({item["pid"] for item in ours if "pid" in item})
+
+    @property
+    def stuck(self) -> bool:
+        """It lives, and is not ready or owes an answer."""
+        owes = self.answered + self.refused < self.asked
+        return self.ended is None and (owes or not self.ready)
+
+
+def marker(line: str) -> Optional[Json]:
+    """The diagnostic marker in a line of the log; None for any other line, and for one that was cut."""
+    found = MARKER.search(line)
+    if found is None:
+        return None
+    try:
+        item = json.loads(found.group(1))
+    except ValueError:
+        return None
+    return item if isinstance(item, dict) else None
+
+
+def judge(seen: Seen) -> Json:
+    """`{outcome, conclusion, why, phase, ranks, counts, events, loaded_by}`; `conclusion` is about the hypothesis."""
+    outcome = outcome_of(seen)
+    reached = phases(seen.log)
+    conclusion, why = conclude(seen, outcome)
+    return {
+        "outcome": outcome,
+        "conclusion": conclusion,
+        "why": why,
+        "phase": phase_of(seen, reached),
+        "ranks": reached,
+        "counts": dict(Counter(str(item.get("event")) for item in seen.events)),
+        "events": seen.events[:KEPT_EVENTS],
+        "loaded_by": seen.loaded_by,
+    }
+
+
+def outcome_of(seen: Seen) -> str:
+    if seen.events:
+        return FIRED
+    if seen.ended is not None:
+        return ELSEWHERE if seen.ready or SERVING.search(seen.log) else OTHER_FIRST
+    if seen.stuck:
+        return HUNG
+    return NOT_FIRED
+
+
+def conclude(seen: Seen, outcome: str) -> Tuple[str, str]:
+    """What the outcome says about the hypothesis, and why it does not say more."""
+    if outcome == FIRED:
+        return CONFIRMED, ""
+    if outcome == OTHER_FIRST:
+        return INCONCLUSIVE, "the service failed before it served a request"
+    if outcome == HUNG:
+        return INCONCLUSIVE, "nothing had ended when the time was over"
+    if not seen.loaded_by:
+        return INCONCLUSIVE, "no process reported that it had loaded the patched file"
+    if outcome == NOT_FIRED and seen.refused:
+        return INCONCLUSIVE, f"{seen.refused} of {seen.asked} requests were refused"
+    return REFUTED, ""
+
+
+def phases(log: str) -> Dict[str, str]:
+    """Rank ("" for lines that name none) → the last phase of a start that it reported."""
+    reached: Dict[str, str] = {}
+    for line in log.splitlines():
+        for pattern, phase in PHASES:
+            if pattern.search(line):
+                rank = RANK.search(line)
+                reached[rank.group(1) if rank else ""] = phase
+    return reached
+
+
+def phase_of(seen: Seen, reached: Dict[str, str]) -> str:
+    """How far the slowest rank got."""
+    if seen.ready:
+        return "answering requests" if seen.stuck else "serving"
+    order = [phase for _, phase in PHASES]
+    ranks = [phase for rank, phase in reached.items() if rank] or list(reached.values())
+    return min(ranks, key=order.index) if ranks else "before its first line"

@@ -1,0 +1,142 @@
+"""`ddtool diag run`: one experiment with a diagnostic, after which the host is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, SetOpt, YesOpt
+
+if TYPE_CHECKING:
+    from ddtool.deploy.deployment import Deployment
+    from ddtool.deploy.plan import Plan
+
+COLOURS = {"confirmed": "bold green", "refuted": "bold green", "inconclusive": "bold yellow"}
+
+
+def run(
+    name: Annotated[
+        str | None, typer.Argument(help="The diagnostic; not needed with --attach.", show_default=False)
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option(
+            "--request", metavar="FILE", help="JSON body of the request to send; default: a health prompt."
+        ),
+    ] = None,
+    load: Annotated[int, typer.Option("--load", metavar="N", min=1, help="Send N requests at once.")] = 1,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds to wait for the answers, once it is ready.")
+    ] = 120.0,
+    overrides: SetOpt = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite foreign edits; they are put back at the end.")
+    ] = False,
+    also_affects: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--also-affects", metavar="UNIT", help="Another unit that runs from the same environment."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and touch nothing.")] = False,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Watch the experiment that runs on the host, or its last one.")
+    ] = False,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    yes: YesOpt = False,
+    json: JsonOpt = False,
+) -> None:
+    """Enable a diagnostic, start, provoke, watch, and put everything back: did it fire, and what does that mean?
+
+    The service starts as the profile says, without restarts and without rollback; also a configuration that was never
+    deployed, because it crashes. Ctrl-C ends the experiment early. Exit 0 whatever the outcome.
+    """
+    from ddtool.cli import options, output, plans, progress
+    from ddtool.deploy import experiment
+    from ddtool.deploy.deployment import Deployment
+    from ddtool.diagnostics.definition import load as load_patch
+    from ddtool.errors import UsageError
+
+    if attach == (name is not None):
+        raise UsageError("name the diagnostic, or use --attach", hint="ddtool diag list")
+    patch = load_patch(name) if name is not None else None
+    chosen, where = options.selected(profile, overrides, host)
+    with Deployment(chosen, where) as deployment:
+        if patch is None:
+            report(deployment, experiment.attach(deployment.agent, progress.show), json)
+            return
+        asked = experiment.requests(chosen, request, load)
+        if not dry_run:
+            deployment.settle(progress.show)
+        plan = deployment.plan_experiment(
+            patch, asked=asked, timeout_s=timeout, force=force, also_affects=also_affects or ()
+        )
+        if dry_run or not json:
+            plans.show(plan, where, json, deployment.round_trips)
+        plans.show_unknown(deployment.unknown_functions)
+        if dry_run:
+            return
+        output.confirm(f"Make this experiment on {where}?", yes)
+        report(deployment, carried_out(deployment, plan), json)
+
+
+def carried_out(deployment: Deployment, plan: Plan) -> dict[str, Any]:
+    """The result. Ctrl-C has the host end the experiment and put everything back before ddtool leaves."""
+    from ddtool.cli import output, progress
+    from ddtool.deploy import experiment
+    from ddtool.deploy.session import open_agent
+
+    transaction = experiment.document(plan)
+    try:
+        return experiment.run(deployment.agent, transaction, progress.show)
+    except KeyboardInterrupt:
+        output.words("interrupted: the host ends the experiment and puts everything back", "yellow")
+        agent = open_agent(deployment.host)  # the old connection may be in the middle of a frame
+        try:
+            if experiment.stop(agent, transaction["id"]):
+                experiment.attach(agent, progress.show, transaction["id"])
+        finally:
+            agent.close()
+            agent.host.close()
+        raise
+
+
+def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
+    """The outcome, then the error if the host could not be put back."""
+    from ddtool.cli import output
+    from ddtool.deploy.apply import raise_for
+    from ddtool.diagnostics import consent
+
+    seen = result.get("experiment")
+    if seen is not None and not json:
+        tell(seen)
+    raise_for(result)
+    state = deployment.agent.call("diag.state", venv=deployment.profile.engine.venv, unit=deployment.unit)
+    consent.check_as_recorded(state)
+    if json:
+        about = {"unit": deployment.unit, "host": deployment.host, "round_trips": deployment.round_trips}
+        output.emit("diag.run", {**about, "ok": True, **(seen or {}), "put_back": put_back(result)})
+    else:
+        output.words(f"put back: {put_back(result)}, every managed file as before", "green")
+
+
+def put_back(result: Mapping[str, Any]) -> str:
+    restored = result.get("restored")
+    return f"{restored} runs again" if restored else "the service is stopped, as it was"
+
+
+def tell(seen: Mapping[str, Any]) -> None:
+    from ddtool.cli import output
+    from ddtool.diagnostics import view
+
+    console = output.stdout()
+    style = COLOURS[seen["conclusion"]]
+    console.print(output.safe(view.outcome_line(seen)), style=style, soft_wrap=True)
+    for line in view.outcome_details(seen):
+        console.print(output.safe(line), soft_wrap=True)
+    if seen["events"]:
+        columns = ("event", "worker", "rank", "fields")
+        console.print(output.table(None, columns, view.event_rows(seen["events"])))
