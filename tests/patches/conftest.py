@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import venvs
+from support import patch_probe, venvs
+from support.patch_probe import Answer
 
+from ddtool.diagnostics import definition
 from ddtool.sandbox.records import cache_root
 
-RELEASES = ("0.5.11", "0.5.12.post1")
+# Patches are executed on these by default, on every other release that a patch claims when marked slow
+MAIN = ("0.5.12.post1", "0.5.13.post1", "0.5.17")
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +51,42 @@ def unpacked(wheel: Callable[[str], Path], tmp_path_factory: pytest.TempPathFact
             with zipfile.ZipFile(wheel(release)) as archive:
                 archive.extractall(venvs.site(venv))
             made[release] = venv
+        return made[release]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def edited(wheel: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """release → a venv with only those of the wheel's files that some patch edits there: enough to compile."""
+    made: dict[str, Path] = {}
+
+    def get(release: str) -> Path:
+        if release not in made:
+            targets = [target for patch in definition.load_all() for target in patch.targets]
+            files = {target.file for target in targets if release in target.releases}
+            with zipfile.ZipFile(wheel(release)) as archive:
+                content = {file: archive.read(file) for file in sorted(files)}
+            made[release] = venvs.make(
+                tmp_path_factory.mktemp(f"edited-{release}") / "venv", content, release
+            )
+        return made[release]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def answers(
+    unpacked: Callable[[str], Path], engine_path: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[str, Answer]]:
+    """release → what every patch with a probe did there; one child process for all of them, run once."""
+    made: dict[str, dict[str, Answer]] = {}
+
+    def get(release: str) -> dict[str, Answer]:
+        if release not in made:
+            patches = patch_probe.probed(definition.load_all(), release)
+            folder = tmp_path_factory.mktemp(f"probe-{release}")
+            made[release] = patch_probe.run(unpacked(release), release, patches, engine_path, folder)
         return made[release]
 
     return get

@@ -19,28 +19,28 @@ Venvs = Callable[[str], Path]
 
 
 @pytest.mark.parametrize(("name", "release"), CLAIMS)
-def test_fits_compiles_and_knows_the_function(name: str, release: str, unpacked: Venvs) -> None:
+def test_fits_compiles_and_knows_the_function(name: str, release: str, edited: Venvs) -> None:
     patch = definition.load(name)
     targets = [target for target in patch.targets if release in target.releases]
     for target in targets:
-        content = (venvs.site(unpacked(release)) / target.file).read_bytes()
+        content = (venvs.site(edited(release)) / target.file).read_bytes()
         source = compose_script.read_source(content, target.file)
         function = compose_script.find_function(source.tree, target.function)
         assert function is not None
         assert compose_script.function_sha256(function) == target.ast_sha256[release]
-        (composed,) = compose(str(unpacked(release)), [(target.file, content, [patch.to_json()])])
+        (composed,) = compose(str(edited(release)), [(target.file, content, [patch.to_json()])])
         assert composed.unknown == []
 
 
 @pytest.mark.parametrize(("name", "release"), CLAIMS)
-def test_a_diagnostic_only_adds(name: str, release: str, unpacked: Venvs) -> None:
+def test_a_diagnostic_only_adds(name: str, release: str, edited: Venvs) -> None:
     """Without the lines that a diagnostic adds, the wheel's file is left, byte for byte; elsewhere no code changes."""
     patch = definition.load(name)
     if patch.kind != "diagnostic":
         pytest.skip("a fix replaces code")
     for target in patch.targets:
-        content = (venvs.site(unpacked(release)) / target.file).read_bytes()
-        (composed,) = compose(str(unpacked(release)), [(target.file, content, [patch.to_json()])])
+        content = (venvs.site(edited(release)) / target.file).read_bytes()
+        (composed,) = compose(str(edited(release)), [(target.file, content, [patch.to_json()])])
         remaining = iter(composed.content.splitlines())
         assert all(line in remaining for line in content.splitlines()), "a line of the wheel is gone or moved"
         before, after = ast.parse(content), ast.parse(composed.content)

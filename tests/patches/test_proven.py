@@ -1,0 +1,55 @@
+"""Every patch with a probe, executed in the real SGLang of its releases: it speaks when provoked, and only then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from support import patch_probe
+from support.patch_probe import Answer
+
+from ddtool.diagnostics import definition
+
+from .conftest import MAIN
+
+pytestmark = [pytest.mark.patches, pytest.mark.timeout(300)]
+PATCHES = {patch.name: patch for patch in definition.load_all()}
+CLAIMS = [
+    pytest.param(
+        patch.name, release, marks=[] if release in MAIN else [pytest.mark.slow], id=f"{patch.name}-{release}"
+    )
+    for patch in PATCHES.values()
+    for release in patch.releases
+    if patch_probe.probe_of(patch.name).is_file()
+]
+Answers = Callable[[str], dict[str, Answer]]
+
+
+@pytest.mark.parametrize(("name", "release"), CLAIMS)
+def test_provoked_it_speaks_and_healthy_it_is_silent(name: str, release: str, answers: Answers) -> None:
+    answer = answers(release)[name]
+    assert {case: outcome.events for case, outcome in answer.patched.items()} == answer.expected
+    assert all(outcome.markers == [] for outcome in answer.wheel.values()), "the wheel itself writes markers"
+    if PATCHES[name].kind == "diagnostic":
+        assert any(answer.expected.values()) and not all(answer.expected.values())
+        for case, events in answer.expected.items():
+            if not events:  # healthy: the patched code does what the wheel's does
+                assert answer.patched[case] == answer.wheel[case], case
+
+
+@pytest.mark.parametrize(("name", "release"), CLAIMS)
+def test_markers_and_proof_name_the_patch(name: str, release: str, answers: Answers) -> None:
+    answer, patch = answers(release)[name], PATCHES[name]
+    files = {target.file for target in patch.targets if release in target.releases}
+    assert {marker["event"] for marker in answer.at_import} == {"loaded"}
+    assert {marker["file"] for marker in answer.at_import} == files
+    said = [marker for outcome in answer.patched.values() for marker in outcome.markers]
+    for marker in (*answer.at_import, *said):
+        assert (marker["patch"], marker["sha"]) == (name, patch.sha)
+        assert {"worker", "rank", "pid"} <= set(marker) and marker["event"] in patch.events
+        json.dumps(marker)
+    proven = {
+        item["file"] for item in answer.proof["patches"] if (item["name"], item["sha"]) == (name, patch.sha)
+    }
+    assert proven == files and answer.proof["pid"] == answer.at_import[0]["pid"]

@@ -1,0 +1,135 @@
+"""Executes patches inside the real SGLang of a release, on the CPU: a probe's cases on the wheel's code and on the patched.
+
+A probe is `tests/patches/probes/NAME.py` for the patch NAME (dashes become underscores). It runs in a child process,
+see `patch_child`, and has
+
+    CASES    {case: function(modules) -> JSON}     modules[file] is the module of that file, the wheel's or the patched
+    EVENTS   {case: [event, …]}                    the markers that the patched code must write in it, none if healthy
+
+All probes of a release share one child, since importing SGLang takes ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddtool.agent.compose import compose
+from ddtool.diagnostics.definition import Definition
+
+from . import venvs
+
+PROBES = Path(__file__).resolve().parents[1] / "patches/probes"
+PREFIX = "ddtool-diag/1 "
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One case. `error`: [class, message] of what it raised; `markers`: what it wrote, parsed; `result`: its answer."""
+
+    error: list[str] | None
+    markers: list[Json]
+    result: Any
+
+    @property
+    def events(self) -> list[str]:
+        return [marker["event"] for marker in self.markers]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A patch on a release: every case on both versions, what the import wrote, and the proof that it left."""
+
+    release: str
+    expected: dict[str, list[str]]
+    wheel: dict[str, Outcome]
+    patched: dict[str, Outcome]
+    at_import: list[Json]
+    proof: Json
+
+
+def probe_of(name: str) -> Path:
+    return PROBES / f"{name.replace('-', '_')}.py"
+
+
+def probed(patches: Iterable[Definition], release: str) -> list[Definition]:
+    """Those that claim the release and have a probe."""
+    return [patch for patch in patches if release in patch.releases and probe_of(patch.name).is_file()]
+
+
+def patched_files(venv: Path, release: str, patches: list[Definition]) -> dict[str, bytes]:
+    """Every file of the release that these patches edit together. Refuses a function that a patch does not know."""
+    targets = [target for patch in patches for target in patch.targets if release in target.releases]
+    files = sorted({target.file for target in targets})
+    jobs = [
+        (file, (venvs.site(venv) / file).read_bytes(), [patch.to_json() for patch in patches])
+        for file in files
+    ]
+    composed = compose(str(venv), jobs, release)
+    assert not [item for one in composed for item in one.unknown]
+    return {file: one.content for file, one in zip(files, composed, strict=True)}
+
+
+def run(
+    venv: Path, release: str, patches: list[Definition], engine_path: list[str], folder: Path
+) -> dict[str, Answer]:
+    """Patch name → its answer. The child's own failure is an AssertionError with the end of what it said."""
+    jobs = []
+    for patch in patches:
+        paths = {}
+        for file, content in patched_files(venv, release, [patch]).items():
+            paths[file] = str(folder / patch.name / file)
+            Path(paths[file]).parent.mkdir(parents=True)
+            Path(paths[file]).write_bytes(content)
+        jobs.append({"name": patch.name, "probe": str(probe_of(patch.name)), "files": paths})
+    request = {"release": release, "run": str(folder / "run"), "jobs": jobs}
+    (folder / "request.json").write_text(json.dumps(request))
+    (folder / "empty").mkdir()
+    environment = {
+        **os.environ,
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": os.pathsep.join([str(venvs.site(venv)), *engine_path]),
+    }
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("patch_child.py"))]
+    done = subprocess.run(
+        [*command, str(folder / "request.json")],
+        env=environment,
+        cwd=folder / "empty",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and "\nRESULT " in "\n" + done.stdout, (done.stdout + done.stderr)[-4000:]
+    answers = json.loads(done.stdout.rpartition("RESULT ")[2])
+    return {name: _answer(release, answer) for name, answer in answers.items()}
+
+
+def markers(said: str) -> list[Json]:
+    return [json.loads(line.removeprefix(PREFIX)) for line in said.splitlines() if line.startswith(PREFIX)]
+
+
+def _answer(release: str, answer: Json) -> Answer:
+    assert "failed" not in answer, answer["failed"]
+    outcomes = {
+        version: {
+            case: Outcome(one["error"], markers(one["said"]), one["result"])
+            for case, one in answer[version].items()
+        }
+        for version in ("wheel", "patched")
+    }
+    return Answer(
+        release,
+        answer["events"],
+        outcomes["wheel"],
+        outcomes["patched"],
+        markers(answer["at_import"]),
+        answer["proof"],
+    )
