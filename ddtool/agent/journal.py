@@ -19,6 +19,7 @@ from . import unit as units
 from .errors import UsageError
 from .journal_entries import (
     SUPPRESSED,
+    UNIT_FAILED,
     Entry,
     Joiner,
     Whole,
@@ -84,6 +85,7 @@ class Pipeline:
         self.reader = Reader(memory)
         self.cursor: Optional[str] = None  # behind the last line given out or filtered out
         self.seen: Optional[str] = None  # the last entry taken in
+        self.ended: List[str] = []  # runs that ended badly, as systemd said since the last frame
         self._expected: Optional[str] = None
         self._boot: Optional[str] = None
         self._joiner = Joiner()
@@ -104,6 +106,8 @@ class Pipeline:
         before, self.seen = self.seen, cursor
         if expected == cursor:
             return []
+        if entry.get("MESSAGE_ID") == UNIT_FAILED and source_of(entry, self.unit) == "pid1":
+            self.ended.append(invocation_of(entry, self.unit) or "")
         out: List[Dict[str, Any]] = []
         if expected is not None:
             out = [*self._finish(), lost(expected, entry)]
@@ -203,8 +207,8 @@ def read(
     kernel: bool = False,
     limit: Optional[int] = None,
 ) -> Iterator[Optional[Frame]]:
-    """Frames `{records, cursor, memory}`: ddtool.record/1, and the two things that a resuming reader sends
-    back.
+    """Frames `{records, cursor, memory, ended}`: ddtool.record/1, the two things that a resuming reader sends back,
+    and the runs that ended badly meanwhile, whatever the filters hold back.
 
     `limit`: only the last so many records of what is there now; what `follow` adds later is not counted.
     """
@@ -222,6 +226,8 @@ def read(
     tail = ["-n", str(max(1, limit))] if limit is not None and not start else []
     yield from backlog(pipeline, [*tail, *start, *matches(name, kernel)], limit, follow)
     if follow:
+        if not after_cursor:
+            pipeline.ended.clear()  # that was before anybody followed
         if pipeline.seen:
             pipeline.expect(pipeline.seen)
             start = [f"--cursor={pipeline.seen}"]
@@ -230,7 +236,9 @@ def read(
 
 
 def frame(pipeline: Pipeline, records: List[Dict[str, Any]]) -> Frame:
+    ended, pipeline.ended = pipeline.ended, []
     return {
+        "ended": ended,
         "records": records,
         "cursor": pipeline.cursor,
         "since": pipeline.since,
@@ -271,7 +279,7 @@ def live(pipeline: Pipeline, options: List[str]) -> Iterator[Optional[Frame]]:
                 fed_at = now
             elif pipeline.pending and now - fed_at > PENDING_S:
                 records = pipeline.flush()
-            if records or (pipeline.cursor != told and now - told_at > CURSOR_S):
+            if records or pipeline.ended or (pipeline.cursor != told and now - told_at > CURSOR_S):
                 yield frame(pipeline, records)
                 told, told_at = pipeline.cursor, now
             else:

@@ -12,6 +12,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 SCHEMA = "ddtool.record/1"
 SUPPRESSED = "a596d6fe7bfa4994828e72309e95d61e"  # MESSAGE_ID of journald's "Suppressed N messages from UNIT"
+UNIT_FAILED = (
+    "d9b373ed55a64feb8242e02dbe79a49c"  # of systemd's "Failed with result", its last word about a bad run
+)
 FIELDS = (
     "MESSAGE",
     "MESSAGE_ID",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import clean, client, diagnostics, evidence, facts, gate, releases, rounds, txn, unit
+from . import clean, client, crashes, diagnostics, evidence, facts, gate, releases, rounds, txn, unit
 from .errors import Unhealthy
 from .registry import Context, op
 
@@ -24,6 +24,7 @@ def status(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Dict[str
         "standins": facts.standins(Path(venv)) if venv else [],
         "transactions": txn.open_state(ctx),
         "evidence": [item for item in evidence.listing(ctx) if item["unit"] == unit_name],
+        "crashes": crashes.history(ctx, unit_name),
         "gpus": clean.gpus(),
     }
 

@@ -7,7 +7,7 @@ import sys
 import typer
 
 import ddtool
-from ddtool.cli import baseline, deploy, diag, doctor, generate, logs, profile, sandbox, service
+from ddtool.cli import baseline, crash, deploy, diag, doctor, generate, logs, profile, sandbox, service
 from ddtool.errors import DdtoolError
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ generate.register(app)
 logs.register(app)
 doctor.register(app)
 diag.register(app)
+app.add_typer(crash.app, name="crash")
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(profile.app, name="profile")
 app.add_typer(sandbox.app, name="sandbox")

@@ -12,6 +12,7 @@ from ddtool.cli.options import HostOpt, ProfileOpt
 if TYPE_CHECKING:
     from ddtool.journal.follow import LinkEvent
     from ddtool.journal.records import Record
+    from ddtool.profile import Profile
 
 LINES = 100
 
@@ -77,7 +78,9 @@ def logs(
     show = _printer(json, raw)
     shown = 0
     try:
-        for record in following.follow(lambda: open_agent(name), request, on_event=_tell_link):
+        for record in following.follow(
+            lambda: open_agent(name), request, on_event=_tell_link, on_end=_announcer(chosen, name, json)
+        ):
             show(record)
             shown += 1
     except KeyboardInterrupt:
@@ -118,6 +121,35 @@ def _printer(as_json: bool, raw: bool) -> Callable[[Record], None]:
         output.stdout().print(Text.assemble((head, "dim"), (text, style or "")), soft_wrap=True)
 
     return show_json if as_json else show_raw if raw else show_line
+
+
+def _announcer(profile: Profile, host: str, as_json: bool) -> Callable[[str], None]:
+    """Tells the verdict about a run that has ended, behind its last record. Its evidence is there by then: systemd's
+    last word comes after `ExecStopPost=`. What is in the way of a verdict is told, and the log goes on."""
+    told = set()
+
+    def announce(invocation: str) -> None:
+        import sys
+
+        from ddtool.cli import output
+        from ddtool.cli.crash import last_crash, show_crash
+        from ddtool.errors import DdtoolError
+
+        if invocation in told:  # systemd says it again when it gives up restarting
+            return
+        told.add(invocation)
+        try:
+            crash, _ = last_crash(profile, host, invocation)
+        except DdtoolError as error:
+            output.words(f"no verdict: {error.message}", "yellow")
+            return
+        if crash and as_json:
+            output.emit("crash.classify", crash.to_json())
+            sys.stdout.flush()
+        elif crash:
+            show_crash(crash, sys.stderr, short=True)
+
+    return announce
 
 
 def _tell_link(event: LinkEvent) -> None:

@@ -46,7 +46,8 @@ def describe(event: Event) -> str | None:
     if kind == "observed":
         return f"    {event['what']}"
     if kind == "marker":
-        return f"    {event['marker']['patch']} says {json.dumps(event['marker'])}"
+        said = {key: value for key, value in event["marker"].items() if key not in ("patch", "sha")}
+        return f"    {event['marker']['patch']} says {json.dumps(said)}"
     if kind == "waiting":
         return f"    waiting for {event['what']}"
     if kind == "stacks":

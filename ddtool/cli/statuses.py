@@ -66,12 +66,21 @@ def rows(found: Found) -> list[tuple[str, str]]:
     for dead in transactions["dead"]:
         what = f"{dead['kind']} of {dead['unit']} by {dead['who']}"
         lines.append(("killed", f"{what}: the next changing command settles it"))
-    if found["evidence"]:
-        last = found["evidence"][0]
-        lines.append(
-            ("evidence", f"{len(found['evidence'])} kept; last {output.when(last['unix'])}: {last['result']}")
-        )
+    if found["crash"]:
+        lines.append(("last crash", last_crash(found["crash"], len(found["evidence"]))))
     return lines
+
+
+def last_crash(crash: Found, kept: int) -> str:
+    """When, what, and how often; the page is `ddtool crash last`."""
+    name = crash["category"] + (f" / {crash['subcode']}" if crash["subcode"] else "")
+    seen = crash["seen"]
+    times = (
+        f", seen {seen['count']} times since {output.when(seen['first_unix'])}"
+        if seen and seen["count"] > 1
+        else ""
+    )
+    return f"{output.when(crash['unix'])}: {name}{times}. {crash['cause']} ({kept} kept: ddtool crash last)"
 
 
 def answers(release: Found) -> str:

@@ -82,12 +82,11 @@ def raise_for(result: Event) -> None:
         raise DdtoolError(f"{error.message}. The rollback failed as well: {problems}", hint="ddtool status")
     evidence = result.get("evidence")
     if evidence and error.hint is None:
-        shown = (
-            "the stacks above show where its processes hung"
-            if evidence["stacks"]
-            else "see its last words above"
+        stacks = "the stacks above show where its processes hung; " if evidence["stacks"] else ""
+        error.hint = (
+            f"{stacks}`ddtool crash last` shows the verdict again, `ddtool crash bundle` fetches everything "
+            f"from {evidence['folder']}"
         )
-        error.hint = f"{shown}; everything else is on the host in {evidence['folder']}"
     if isinstance(error, Unhealthy) and result.get("restored"):
         error.why = f"rolled back: release {result['restored']} runs again"
     elif isinstance(error, Unhealthy):

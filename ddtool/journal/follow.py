@@ -100,10 +100,12 @@ def follow(
     request: Request,
     *,
     on_event: Callable[[LinkEvent], None] = lambda event: None,
+    on_end: Callable[[str], None] = lambda invocation: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Record]:
     """Records as they come; for `request.follow` without end, through any number of cut links.
 
+    `on_end` gets the invocation of each run that ends badly meanwhile, behind its last record.
     The first connection fails as it fails; later ones are tried again for half an hour.
     """
     position = Position(request)
@@ -112,6 +114,8 @@ def follow(
         try:
             for frame in link.stream("journal.read", **position.arguments):
                 yield from position.take(frame)
+                for invocation in frame["ended"] if request.follow else ():
+                    on_end(invocation)
             if not request.follow:
                 return
             error: HostError = ConnectionLost("the host ended the log stream: it may be shutting down")

@@ -57,7 +57,13 @@ class FakeHost:
                 raise ConnectionLost("cut")
             numbers = range(first, min(first + self.batch, self.total + 1))
             kept = [record(number) for number in numbers if number % 2 or not args["grep"]]
-            yield {"records": kept, "cursor": str(numbers[-1]), "since": "@5", "memory": {"ranks": {}}}
+            yield {
+                "records": kept,
+                "cursor": str(numbers[-1]),
+                "since": "@5",
+                "memory": {"ranks": {}},
+                "ended": [],
+            }
         if budget is not None:
             raise ConnectionLost("cut")
 
@@ -91,6 +97,21 @@ def test_without_follow_the_end_is_the_end_and_the_link_is_closed() -> None:
     host = FakeHost(4, [])
     assert [item.seq for item in follow(host.connect, Request("u"))] == [1, 2, 3, 4]
     assert host.closed == 2  # the agent and its host
+
+
+def test_a_run_that_ends_badly_is_told_behind_its_last_record() -> None:
+    class Ending(FakeHost):
+        def stream(self, op: str, **args: Any) -> Iterator[dict[str, Any]]:
+            for frame in super().stream(op, **args):
+                yield {**frame, "ended": ["run-1"] if frame["cursor"] == "2" else []}
+
+    heard: list[object] = []
+    host = Ending(4, [], batch=1)
+    for item in follow(host.connect, Request("u", follow=True), on_end=heard.append):
+        heard.append(item.seq)
+        if item.seq == 4:
+            break
+    assert heard == [1, 2, "run-1", 3, 4]
 
 
 def test_a_stream_that_the_host_ends_is_a_lost_link() -> None:

@@ -1,0 +1,221 @@
+"""Bundles: the archive of the host, its copy on the operator's machine, and what never travels."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddtool.agent import bundle as on_host
+from ddtool.agent import collect, crashes
+from ddtool.agent.prompts import records_without_requests, without_requests
+from ddtool.agent.registry import Context
+from ddtool.crash import bundle
+from ddtool.errors import UsageError
+
+RUN = "4f1c9a2b" * 4
+MANIFEST: dict[str, Any] = {
+    "schema": "ddtool.evidence/1",
+    "invocation": RUN,
+    "boot": "b",
+    "unix": 1764442862.5,
+    "release": "0001-aa",
+    "unit": "sglang",
+    "result": "exit-code",
+    "exit_status": "3",
+    "why": "",
+    "files": ["journal.jsonl", "unit.txt"],
+}
+PROMPT = "my private question"
+LOGGED = [
+    f"[2025-11-29 19:01:02] Receive: obj=GenerateReqInput(rid='7', text='{PROMPT}')",
+    f"[2025-11-29 19:01:02] Finish: obj=GenerateReqInput(rid='7', text='{PROMPT}'), out={{'text': '{PROMPT}'}}",
+    f"Receive OpenAI: obj={{'messages': [{{'content': '{PROMPT}'}}]}}",
+    json.dumps({"timestamp": "t", "event": "request.received", "rid": "7", "obj": {"text": PROMPT}}),
+]
+
+
+def record(text: str) -> bytes:
+    return json.dumps({"schema": "ddtool.record/1", "source": "unit", "text": text}).encode() + b"\n"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Context:
+    """A host that keeps one crash, with logged requests and a secret of a release in it."""
+    ctx = Context(state=tmp_path / "state", run=tmp_path / "run")
+    release = ctx.state / "services/sglang/releases/0001-aa"
+    release.mkdir(parents=True)
+    (release / "secrets.json").write_text(json.dumps({"KEY": "sentinel-5"}))
+    folder = ctx.state / "evidence" / RUN
+    folder.mkdir(parents=True)
+    lines = [record(text) for text in [*LOGGED, "RuntimeError: object key=sentinel-5"]]
+    (folder / "journal.jsonl").write_bytes(b"".join(lines) + b'{"text": "cut')
+    (folder / "unit.txt").write_text("Environment=A=sentinel-5\n")
+    (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+    return ctx
+
+
+def fetched(ctx: Context, **options: Any) -> bundle.Bundle:
+    pieces = [piece for piece in on_host.crash_read(ctx, RUN, **options) if piece]
+    return bundle.unpack(b"".join(map(base64.b64decode, pieces)))
+
+
+def test_what_leaves_the_host_holds_no_secret_and_no_request(host: Context) -> None:
+    found = fetched(host)
+    assert set(found.files) == {"journal.jsonl", "unit.txt"}
+    everything = b"".join(found.files.values())
+    assert b"sentinel-5" not in everything and PROMPT.encode() not in everything
+    texts = [item["text"] for item in found.records()]
+    assert len(texts) == 5 and "characters of a request removed" in texts[0]
+    assert texts[0].startswith("[2025-11-29 19:01:02] Receive: obj=") and texts[4].endswith("[secret]")
+
+
+def test_requests_travel_when_they_are_asked_for(host: Context) -> None:
+    texts = [item["text"] for item in fetched(host, with_requests=True).records()]
+    assert texts[: len(LOGGED)] == LOGGED
+
+
+def test_only_what_is_named_travels(host: Context) -> None:
+    assert set(fetched(host, names=["unit.txt", "../../secrets.json"]).files) == {"unit.txt"}
+
+
+@pytest.mark.parametrize("line", LOGGED)
+def test_a_logged_request_loses_its_text_whatever_its_form(line: str) -> None:
+    assert PROMPT not in without_requests(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["KeyError: 'obj'", "obj=1", "[2025-11-29 19:01:02 TP0] Decode batch, #obj: 3"]
+)
+def test_other_lines_stay(line: str) -> None:
+    assert without_requests(line) == line
+    assert records_without_requests(record(line)) == record(line)
+
+
+def test_a_bundle_is_read_back(tmp_path: Path, host: Context) -> None:
+    made = fetched(host).with_files({"verdict.json": b"{}"})
+    path = tmp_path / "some.tar.gz"
+    bundle.write(made, path)
+    assert bundle.is_bundle(path) and path.stat().st_mode & 0o777 == 0o600
+    again = bundle.read(path)
+    assert again == made
+    assert again.manifest["files"] == ["journal.jsonl", "unit.txt", "verdict.json"]
+    with pytest.raises(UsageError, match="there already"):
+        bundle.write(made, path)
+    with tarfile.open(path) as tar:
+        assert tar.getnames()[0] == "ddtool-sglang-20251129T190102-4f1c9a2b/manifest.json"
+
+
+def test_a_folder_on_the_host_is_a_bundle_too(host: Context) -> None:
+    folder = host.state / "evidence" / RUN
+    assert bundle.is_bundle(folder)
+    assert len(list(bundle.read(folder).records())) == 5
+
+
+@pytest.mark.parametrize("data", [b"", b"[2025-11-29] a log", b"\x1f\x8b\x08broken", b"\x28\xb5\x2f\xfdzstd"])
+def test_a_log_is_no_bundle(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    assert not bundle.is_bundle(path)
+    assert not bundle.is_bundle(tmp_path / "nowhere")
+
+
+def archive(**files: bytes) -> bytes:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return raw.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        archive(other=b"{}"),
+        archive(**{"manifest.json": b"not json"}),
+        archive(**{"manifest.json": b"[]"}),
+        archive(**{"manifest.json": b'{"schema": "ddtool.evidence/9"}'}),
+        archive(**{"manifest.json": b"{}" * 9000})[:-40],
+    ],
+)
+def test_a_damaged_or_foreign_archive_is_refused_in_words(data: bytes) -> None:
+    with pytest.raises(UsageError):
+        bundle.unpack(data)
+
+
+def ends(ctx: Context) -> list[str]:
+    return [end["invocation"] for end in crashes.history(ctx, "sglang")["ends"]]
+
+
+def test_a_bad_end_counts_once_whoever_reports_it(tmp_path: Path) -> None:
+    ctx = Context(state=tmp_path)
+    verdict = {"fingerprint": "v1:a", "category": "c", "subcode": None, "cause": "x" * 9999}
+    for number in range(3):
+        run = {**MANIFEST, "invocation": f"run{number}", "unix": 100.0 + number}
+        crashes.ended(ctx, run)
+        crashes.ended(ctx, {**run, "why": "the gate saw it too"})
+        for _ in range(2):
+            noted = crashes.note(ctx, "sglang", f"run{number}", verdict)
+            assert noted and (noted["count"], noted["first_unix"], noted["last_unix"]) == (
+                number + 1,
+                100.0,
+                100.0 + number,
+            )
+    assert ends(ctx) == ["run0", "run1", "run2"]
+    assert crashes.note(ctx, "sglang", "of another unit", verdict) is None
+    assert crashes.note(ctx, "sglang", "run0", {**verdict, "fingerprint": None}) is None
+
+
+def test_the_history_stays_small_and_its_counts_stay_right(tmp_path: Path) -> None:
+    ctx = Context(state=tmp_path)
+    for number in range(130):
+        crashes.ended(
+            ctx, {**MANIFEST, "invocation": f"run{number}", "unix": float(number), "why": "w" * 5000}
+        )
+        kind = "often" if number % 2 else f"once-{number}"
+        crashes.note(
+            ctx,
+            "sglang",
+            f"run{number}",
+            {"fingerprint": kind, "category": "c", "subcode": None, "cause": "y" * 5000},
+        )
+    found = crashes.history(ctx, "sglang")
+    assert len(found["ends"]) == 50 and len(found["known"]) == 50
+    assert found["known"]["often"]["count"] == 65 and found["known"]["often"]["first_unix"] == 1.0
+    assert (tmp_path / "evidence/sglang.json").stat().st_size < 128 << 10
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "ddtool.crashes/9"}'])
+def test_a_history_that_cannot_be_read_is_begun_anew(tmp_path: Path, text: str) -> None:
+    ctx = Context(state=tmp_path)
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence/sglang.json").write_text(text)
+    crashes.ended(ctx, MANIFEST)
+    assert ends(ctx) == [RUN]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("HF_TOKEN=abc", "HF_TOKEN=[secret]"),
+        ("aws_secret_access=abc", "aws_secret_access=[secret]"),
+        ("HTTPS_PROXY=http://me:pw@proxy:3128", "HTTPS_PROXY=http://[secret]@proxy:3128"),
+        ("NCCL_PROTO=LL128", "NCCL_PROTO=LL128"),
+        ("EMPTY_KEY=", "EMPTY_KEY="),
+    ],
+)
+def test_the_environment_is_masked_by_name_too(line: str, shown: str) -> None:
+    assert collect.masked(line) == shown
+
+
+def test_a_command_that_hangs_or_floods_costs_its_own_file_only() -> None:
+    assert b"did not end in time" in collect.run(["sh", "-c", "echo begun; exec sleep 30"], seconds=0.3)
+    flood = collect.run(["sh", "-c", "yes"], most=10_000)
+    assert len(flood) < 10_100 and b"it goes on" in flood
