@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 from . import client, evidence, outcome, unit
 from .errors import AgentError, Unhealthy
 from .gate import Gate
+from .proof import rank_of
 from .registry import Context
 
 POLL_S = 0.1
@@ -43,10 +44,12 @@ class Experiment:
         evidence}`; `hypothesis` is the sentence that came true, null when it was not tested."""
         begun = time.monotonic()
         ready_s = None
+        ranks: Dict[int, Optional[int]] = {}
         with evidence.follow(self.invocation, self._heard):
             if self._becomes_ready():
                 ready_s = round(time.monotonic() - begun, 1)
                 self.emit("healthy", seconds=ready_s)
+                ranks = {item.pid: rank_of(item.title) for item in unit.processes(self.name)}
                 self._provoke()
             ended = self._end_of_unit()
         seen = outcome.Seen(
@@ -55,6 +58,7 @@ class Experiment:
             sha=self.spec["sha"],
             ready=ready_s is not None,
             ended=ended,
+            rank_of={pid: rank for pid, rank in ranks.items() if rank is not None},
             asked=len(self.spec["requests"]) if ready_s is not None else 0,
             answered=sum(item["status"] == 200 for item in self.answers),
             refused=sum(item["status"] != 200 for item in self.answers),

@@ -42,17 +42,22 @@ class Seen:
     sha: str
     ready: bool = False
     ended: Optional[Json] = None
+    rank_of: Dict[int, int] = field(default_factory=dict)  # pid → rank, of the processes that were seen alive
     asked: int = 0
     answered: int = 0
     refused: int = 0
     events: List[Json] = field(init=False)
-    loaded_by: List[int] = field(init=False)
+    loaded_by: List[Json] = field(init=False)
 
     def __post_init__(self) -> None:
         markers = [item for item in map(marker, self.log.splitlines()) if item is not None]
         ours = [item for item in markers if (item.get("patch"), item.get("sha")) == (self.patch, self.sha)]
         self.events = [item for item in ours if item.get("event") not in AT_IMPORT]
-        self.loaded_by = sorted({item["pid"] for item in ours if "pid" in item})
+        for item in self.events:
+            if item.get("rank") is None:
+                item["rank"] = self.rank_of.get(item.get("pid", 0))
+        pids = sorted({item["pid"] for item in ours if "pid" in item})
+        self.loaded_by = [{"pid": pid, "rank": self.rank_of.get(pid)} for pid in pids]
 
     @property
     def stuck(self) -> bool:

@@ -81,10 +81,10 @@ def outcome_line(seen: Mapping[str, Any]) -> str:
 
 def outcome_details(seen: Mapping[str, Any]) -> list[str]:
     """Sentences about how the run went, the outcome's evidence."""
-    loaded = len(seen["loaded_by"])
-    lines = [f"loaded by {loaded} process{'' if loaded == 1 else 'es'}; got as far as: {seen['phase']}"]
-    if len(set(seen["ranks"].values())) > 1:
-        reached = ", ".join(f"rank {rank} {phase}" for rank, phase in seen["ranks"].items() if rank)
+    lines = [f"loaded by {loaders(seen['loaded_by'])}; got as far as: {seen['phase']}"]
+    by_rank = {rank: phase for rank, phase in seen["ranks"].items() if rank}
+    if len(set(by_rank.values())) > 1:
+        reached = ", ".join(f"rank {rank} {phase}" for rank, phase in sorted(by_rank.items()))
         lines.append(f"its ranks got to different points: {reached}")
     if seen["asked"]:
         good = sum(item["status"] == 200 for item in seen["requests"])
@@ -96,6 +96,14 @@ def outcome_details(seen: Mapping[str, Any]) -> list[str]:
     if seen["evidence"]:
         lines.append(f"evidence on the host: {seen['evidence']['folder']}")
     return lines
+
+
+def loaders(processes: Sequence[Mapping[str, Any]]) -> str:
+    """`ranks 0-7`, or how many processes, when a crash came before anybody looked at their titles."""
+    ranks = sorted({item["rank"] for item in processes if item["rank"] is not None})
+    if ranks:
+        return spans(ranks)
+    return f"{len(processes)} process{'' if len(processes) == 1 else 'es'}"
 
 
 def event_rows(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
