@@ -40,10 +40,15 @@ _BY_NAME = {"WARN": "warning", "FATAL": "critical"}
 _BY_GLOG = {"I": "info", "W": "warning", "E": "error", "F": "critical"}
 
 
+def unescaped(text: str) -> str:
+    """`text` without the terminal's escape codes: colours, titles, cursor movements."""
+    return _ANSI.sub("", text)
+
+
 def plain(text: str) -> str:
     """`text` as a terminal would leave it: no escape codes, only what follows the last carriage return."""
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = unescaped(text)
     if "\r" in text:
         text = text.rstrip("\r").rpartition("\r")[2]
     return text

@@ -24,6 +24,7 @@ class Line:
     pid: int | None = None
     rank: int | None = None
     level: str | None = None
+    ident: str | None = None  # who wrote it, as the prefix says: a syslog identifier, a container
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,13 @@ class Attempt:
     ]  # rank → (line number, phase) in order; None: no rank said
     end: Line | None = None  # the first word of the service manager, or of the parent, that it is over
     served: bool = False  # batches succeeded
+    last_good: int | None = None  # number of the last line that shows a batch or a request that succeeded
+    aside: Sequence[Line] = ()  # no evidence: lines of other units and processes, text of logged requests
 
     def phase_at(self, number: int, rank: int | None = None) -> str:
         """The phase that `rank` (anybody, if it said nothing) had reached at line `number`; `args` before the first."""
-        reached = self.phases.get(rank) or [step for steps in self.phases.values() for step in steps]
+        own = None if rank is None else self.phases.get(rank)
+        reached = own or [step for steps in self.phases.values() for step in steps]
         before = [step for step in reached if step[0] <= number]
         return max(before)[1] if before else "args"
 

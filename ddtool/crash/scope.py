@@ -1,0 +1,170 @@
+"""What in a log is no evidence about this service: other units, other processes, text of logged requests."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from ddtool.crash import events
+from ddtool.crash.model import Line
+
+# Words by which a program is known to be an inference server or its helper, whatever its unit is called.
+_OURS = re.compile(
+    r"sglang|sgl_kernel|vllm|ddtool|torch|NCCL|CUDA|cuda|server_args=|Traceback \(most|flashinfer|safetensors"
+)
+_COMM = re.compile(
+    r"python|sglang|sgl|vllm|ray|pt_main|torch|engine|worker|scheduler|detoken|tokenizer|multiproc", re.I
+)
+_WITNESS = re.compile(
+    r"nvidia|nv-|fabricmanager|earlyoom|container|kubelet|docker"
+)  # idents that speak about the host
+_REQUEST = re.compile(r"(?:Receive|Finish): obj=|request\.(?:received|finished) obj=|Received request \S+: ")
+_QUOTE_LINES = 400  # lines that one logged request may go on for
+_PID = re.compile(r"\bpid[= ]'?(\d+)|\bPID (\d+)|\bProcess (\d+)", re.I)
+
+_KILLED = re.compile(
+    r"(?:Memory cgroup out|Out) of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<comm>[^)]*)"
+)
+_INVOKED = re.compile(r"(?P<comm>\S+) invoked oom-killer")
+_OOM_TASK = re.compile(r"oom-kill:.*task_memcg=(?P<group>[^,]*),task=(?P<comm>[^,]*),pid=(?P<pid>\d+)")
+_REAPED = re.compile(r"oom_reaper: reaped process (?P<pid>\d+) \((?P<comm>[^)]*)")
+_XID = re.compile(r"NVRM: Xid \(\S+\): (?P<xid>\d+), pid='?(?P<pid>\d+)'?, name=(?P<comm>[^,\s]+)")
+_SEGFAULT = re.compile(r"(?P<comm>\S+?)\[(?P<pid>\d+)\]: segfault at|traps: (?P<comm2>\S+?)\[(?P<pid2>\d+)\]")
+_OF_ONE_PROCESS = {"13", "31", "43", "45", "68", "69", "94"}  # Xids that a program brings upon itself
+_GROUP_UNIT = re.compile(r"/([\w@.:\\-]+\.(?:service|scope))(?:/|$)")
+
+
+def divide(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
+    """(lines that may be evidence, lines set aside), both in order."""
+    quoted = set(_quoted(lines))
+    strangers = _foreign_idents(lines)
+    unit_lines = [line for line in lines if line.source == "unit" and line.ident not in strangers]
+    units = _foreign_units(lines, unit_lines)
+    pids = _pids(unit_lines, lines, units)
+    groups = _cgroups(lines)
+    kept: list[Line] = []
+    aside: list[Line] = []
+    for index, line in enumerate(lines):
+        other = (
+            index in quoted
+            or (line.source == "unit" and line.ident in strangers)
+            or (line.source == "pid1" and _is_foreign_unit(line, units))
+            or (line.source == "kernel" and _is_foreign_process(line, pids, groups, units))
+        )
+        (aside if other else kept).append(line)
+    return kept, aside
+
+
+def _quoted(lines: Sequence[Line]) -> Iterator[int]:
+    """Indices of logged requests and answers, with the lines that a text with line ends, or journald, broke off."""
+    open_for: dict[tuple[str | None, int | None], int] = {}
+    for index, line in enumerate(lines):
+        if line.source != "unit":
+            continue
+        writer = (line.ident, line.pid)
+        if _REQUEST.match(line.text):
+            yield index
+            open_for[writer] = 0 if line.text.endswith((")", "}")) else _QUOTE_LINES
+        elif open_for.get(writer, 0):
+            if _has_stamp(line):
+                open_for[writer] = 0
+            else:
+                yield index
+                open_for[writer] = 0 if line.text.endswith((")", "}")) else open_for[writer] - 1
+
+
+def _has_stamp(line: Line) -> bool:
+    return line.level == "info" or line.rank is not None
+
+
+def _foreign_idents(lines: Iterable[Line]) -> set[str | None]:
+    """Writers in a whole host's journal that are no inference server; none if no writer is one."""
+    ours: set[str | None] = set()
+    writers: set[str | None] = set()
+    for line in lines:
+        if line.source == "unit":
+            writers.add(line.ident)
+            if line.ident not in ours and (_OURS.search(line.text) or _COMM.match(line.ident or "")):
+                ours.add(line.ident)
+    if not ours or len(writers) == 1:
+        return set()
+    return {writer for writer in writers - ours if writer and not _WITNESS.match(writer)}
+
+
+def _foreign_units(lines: Sequence[Line], unit_lines: Sequence[Line]) -> set[str]:
+    ends: dict[str, int] = {}
+    for line in lines:
+        if line.source == "pid1" and (unit := unit_of(line)):
+            ends[unit] = line.number if events.is_end(line) else ends.get(unit, 0)
+    idents = {line.ident for line in unit_lines if line.ident}
+    named = {unit for unit in ends if any(_akin(unit, ident) for ident in idents) or _OURS.search(unit)}
+    if named:
+        return set(ends) - named
+    last_good = max((line.number for line in unit_lines if events.is_good(line)), default=0)
+    return {unit for unit, end in ends.items() if 0 < end < last_good}
+
+
+def _akin(unit: str, ident: str) -> bool:
+    stem = re.split(r"[@.]", unit)[0].lower()
+    return stem == ident.lower() or (len(ident) > 3 and (ident.lower() in stem or stem in ident.lower()))
+
+
+def unit_of(line: Line) -> str | None:
+    """The unit that a line of the service manager is about, if it says so."""
+    found = events.UNIT_OF.match(line.text)
+    return (found["unit"] or found["named"]) if found else None
+
+
+def _is_foreign_unit(line: Line, units: set[str]) -> bool:
+    unit = unit_of(line)
+    if unit:
+        return unit in units
+    # "Started Session 3 of User root": a description without a unit, which may be ours only if it says so.
+    described = re.match(r"(?:Start|Stopp|Finish|Reload)\w+ (.*)", line.text)
+    return described is not None and not (
+        _COMM.search(described[1]) or re.search(r"inference|LLM", described[1])
+    )
+
+
+def _pids(unit_lines: Iterable[Line], lines: Iterable[Line], units: set[str]) -> set[int]:
+    found = Counter(line.pid for line in unit_lines if line.pid is not None)
+    pids = set(found)
+    for line in unit_lines:
+        if "pid" in line.text or "PID" in line.text or "Process " in line.text:
+            pids.update(int(next(filter(None, match.groups()))) for match in _PID.finditer(line.text[:2000]))
+    for line in lines:
+        if task := _OOM_TASK.search(line.text) if line.source == "kernel" else None:
+            unit = _GROUP_UNIT.search(task["group"])
+            if unit and unit[1] not in units and _COMM.match(task["comm"]):
+                pids.add(int(task["pid"]))
+    return pids
+
+
+def _cgroups(lines: Iterable[Line]) -> dict[int, str]:
+    """pid → unit in whose control group the kernel found it."""
+    groups: dict[int, str] = {}
+    for line in lines:
+        if line.source == "kernel" and (task := _OOM_TASK.search(line.text)):
+            unit = _GROUP_UNIT.search(task["group"])
+            if unit:
+                groups[int(task["pid"])] = unit[1]
+    return groups
+
+
+def _is_foreign_process(line: Line, pids: set[int], groups: dict[int, str], units: set[str]) -> bool:
+    for pattern in (_KILLED, _OOM_TASK, _REAPED, _INVOKED, _SEGFAULT, _XID):
+        if found := pattern.search(line.text):
+            break
+    else:
+        return False
+    named = found.groupdict()
+    if "xid" in named and named["xid"] not in _OF_ONE_PROCESS:
+        return False  # about the GPU, whoever used it
+    pid = named.get("pid") or named.get("pid2")
+    comm = named.get("comm") or named.get("comm2") or ""
+    if pid and int(pid) in pids:
+        return False
+    if pid and groups.get(int(pid)) in units:
+        return True
+    return not (_COMM.match(comm) or comm.startswith("<") or not comm)

@@ -1,0 +1,134 @@
+"""Any input → lines: files, pipes, `.gz`, `.zst`; plain text, JSON lines, journal JSON, our own records."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, BinaryIO, Protocol, cast
+
+from ddtool.agent.journal_text import rank_of_text
+from ddtool.crash import structured
+from ddtool.crash.lines import as_utf8, clean, numbered
+from ddtool.crash.model import Line
+from ddtool.crash.prefixes import peel
+
+BLOCK = 256 << 10
+WHOLE_LIMIT = 8 << 20  # bytes of text; what is longer is scanned for what matters
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+def read(stream: BinaryIO) -> Iterator[Line]:
+    """Every line of the input. Formats may be mixed; nothing in the input makes this fail."""
+    return of_blocks(blocks(stream))
+
+
+def lines(stream: BinaryIO, patterns: Sequence[str]) -> list[Line]:
+    """What a verdict needs of the input: all of it if it is small, else what `scan.interesting` finds."""
+    from ddtool.crash import scan
+
+    source = blocks(stream)
+    begun: list[bytes] = []
+    size = 0
+    for block in source:
+        begun.append(block)
+        size += len(block)
+        if size > WHOLE_LIMIT:
+            return list(of_raw(scan.interesting(chain(begun, source), patterns)))
+    return list(of_blocks(begun))
+
+
+def of_blocks(source: Iterable[bytes]) -> Iterator[Line]:
+    """Every line of decompressed UTF-8 text."""
+    return of_raw(numbered(source))
+
+
+def of_raw(source: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
+    """Lines from (number, raw line); the numbers ascend and may have holes."""
+    entries = structured.Entries()
+    for number, raw in source:
+        if raw[:16].lstrip(b"\x1e \t").startswith((b"{", b"data: {")):
+            found = entries.lines(number, raw)
+            if found is not None:
+                yield from found
+                continue
+        yield of_text(number, clean(raw))
+    yield from entries.rest()
+
+
+def of_text(number: int, text: str) -> Line:
+    line = peel(text)
+    return Line(
+        number=number,
+        text=line.text,
+        source=line.source,
+        unix_us=line.unix_us,
+        pid=line.pid,
+        rank=line.rank if line.rank is not None else rank_of_text(line.text),
+        level=line.level,
+        ident=line.ident,
+    )
+
+
+def of_records(records: Iterable[Mapping[str, Any]]) -> Iterator[Line]:
+    """Lines from journal records (`ddtool.record/1`), numbered from 1; a gap is a line of the service manager."""
+    for number, record in enumerate(records, 1):
+        yield from structured.of_record(number, record)
+
+
+def blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Decompressed blocks in UTF-8. A damaged archive gives what comes before the damage and then says so."""
+    return as_utf8(_decompressed(stream))
+
+
+def _decompressed(stream: BinaryIO) -> Iterator[bytes]:
+    first = stream.read(BLOCK)
+    if first.startswith(_GZIP):
+        import gzip
+
+        packed = cast(BinaryIO, _PushedBack(first, stream))
+        yield from _until_damage(gzip.GzipFile(fileobj=packed), (OSError, EOFError, zlib.error))
+    elif first.startswith(_ZSTD):
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+
+        packed = cast(BinaryIO, _PushedBack(first, stream))
+        yield from _until_damage(zstd.ZstdFile(packed), (zstd.ZstdError, OSError, EOFError))
+    else:
+        yield first
+        while block := stream.read(BLOCK):
+            yield block
+
+
+class _Readable(Protocol):
+    def read1(self, size: int, /) -> bytes: ...
+
+
+def _until_damage(packed: _Readable, errors: tuple[type[Exception], ...]) -> Iterator[bytes]:
+    try:
+        while block := packed.read1(BLOCK):
+            yield block
+    except errors as error:
+        yield f"\nddtool: the compressed input is damaged from here on: {error}\n".encode()
+
+
+class _PushedBack:
+    """A stream whose beginning has been read already, for readers that go forward only."""
+
+    def __init__(self, begun: bytes, stream: BinaryIO) -> None:
+        self._begun = begun
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._begun:
+            return self._stream.read(size)
+        if size < 0:
+            part, self._begun = self._begun + self._stream.read(), b""
+        else:
+            part, self._begun = self._begun[:size], self._begun[size:]
+        return part
