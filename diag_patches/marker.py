@@ -17,13 +17,14 @@ def _ddtool_marker(name, sha, file):
 
     def who(runner):
         """(worker, rank) of a ModelRunner: its own attribute up to 0.5.15, `ps` up to 0.5.20, then a global."""
-        places = [runner, getattr(runner, "ps", None)]
-        context = sys.modules.get("sglang.srt.runtime_context")
-        if hasattr(context, "get_parallel"):
-            places.append(context.get_parallel())
-        ranks = [rank for rank in (getattr(place, "tp_rank", None) for place in places) if rank is not None]
         worker = "draft" if runner.is_draft_worker else "target"
-        return worker, ranks[0] if ranks else None
+        for place in (runner, getattr(runner, "ps", None)):
+            if getattr(place, "tp_rank", None) is not None:
+                return worker, place.tp_rank
+        try:
+            return worker, sys.modules["sglang.srt.runtime_context"].get_parallel().tp_rank
+        except Exception:  # noqa: BLE001  a rank that nobody can tell is null
+            return worker, None
 
     def prove():
         """/run/ddtool/UNIT/PID-STARTTIME.json, shared by all patched files of this process."""
