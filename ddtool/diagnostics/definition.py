@@ -88,6 +88,7 @@ class Definition(Strict):
     hypothesis: Hypothesis | None = None
     events: dict[str, str]
     targets: list[Target] = Field(min_length=1)
+    absent: dict[str, Absent] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _diagnostics_state_a_hypothesis(self) -> Definition:
