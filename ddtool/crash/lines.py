@@ -72,7 +72,7 @@ def clean(raw: bytes) -> str:
         text = _CONTROL.sub("", text)
     if "%" in text and "[" in text:
         text = _without_bar(text)
-    return text.rstrip()
+    return text
 
 
 def _last_word(pieces: list[str]) -> str:

@@ -27,19 +27,24 @@ _FULL = rf"{_DAY} \d{{4}}-\d\d-\d\d {_CLOCK} [A-Z]{{2,5}}"  # short-full, with-u
 _UNIX = r"\d{10}\.\d{6}"  # short-unix
 _BOOT = r"\[ *\d+\.\d{6}\]"  # short-monotonic
 _DELTA = r"\[ *\d+\.\d{6} <[ \d.]*>\]"  # short-delta
-# A host is left out by --no-hostname and by some syslog daemons; the identifier is any word before "[pid]:".
-_WRITER = r"(?:(?P<host>[\w.-]+) )?(?P<ident>[^\s\[\]\"'{}]{1,64})(?:\[(?P<pid>\d+)\])?:(?: |$)"
+# A host is left out by --no-hostname and some daemons. Without a pid only the kernel is believed, except behind a
+# stamp that nothing but a journal writes: "2026-05-21T10:11:12Z Loading failed: …" is a container's line.
+_NAME = r"[^\s\[\]\"'{}:]{1,64}(?::[^\s\[\]\"'{}:]{1,64})*?"
+_WRITER = rf"(?:[\w.-]+ )?(?P<ident>(?:{_NAME}(?=\[\d+\]:))|kernel(?=:))(?:\[(?P<pid>\d+)\])?:(?: |$)"
 
 _JOURNAL = re.compile(
     rf"(?:<\d{{1,3}}>)?\s*(?P<stamp>{_SHORT}|{_ISO}|{_FULL}|{_UNIX}|{_BOOT}|{_DELTA}) {_WRITER}"
 )
+_JOURNAL_NO_PID = re.compile(
+    rf"(?:<\d{{1,3}}>)?\s*(?P<stamp>{_SHORT}) [\w.-]+ (?P<ident>{_NAME})(?P<pid>):(?: |$)"
+)
 _SYSLOG = re.compile(  # RFC 5424
-    rf"<\d{{1,3}}>1 (?P<stamp>{_ISO}) (?P<host>\S+) (?P<ident>\S+) (?P<pid>\d+|-) \S+ (?:-|\[.*?\])(?: |$)"
+    rf"<\d{{1,3}}>1 (?P<stamp>{_ISO}) \S+ (?P<ident>\S+) (?P<pid>\d+|-) \S+ (?:-|\[.*?\])(?: |$)"
 )
 _DMESG = re.compile(rf"\[(?: *\d+\.\d{{6}}|{_DAY} {_MONTH} [ \d]\d {_CLOCK} \d{{4}})\] ")
 _COMPOSE = re.compile(r"(?P<ident>(?=[\d.-]*[A-Za-z])\w[\w.@/-]{0,80}?) *\|(?: |$)")
-_POD = re.compile(r"\[(?:pod/)?(?P<ident>[\w.-]+(?:/[\w.-]+)+)\] ")
-_CRI = re.compile(rf"(?P<stamp>{_ISO}) (?:stdout|stderr) [FP](?: |$)")
+_POD = re.compile(r"\[(?:pod/)?(?P<ident>[\w.-]+(?:/[\w.-]+)+)\](?: |$)")
+_CRI = re.compile(rf"(?P<stamp>{_ISO}) (?P<stream>stdout|stderr) (?P<tag>[FP])(?: |$)")
 _STAMP = re.compile(rf"(?P<stamp>{_ISO})(?: |$)")
 _LAUNCHER = re.compile(r"\[(?:default)(?P<rank>\d+)\]: ?|\[\d+,(?P<mpi>\d+)\]<std(?:out|err)>: ?")
 
@@ -78,12 +83,14 @@ class Peeled:
     """A message and what its marks said."""
 
     text: str
-    source: Source = "unit"
+    source: Source | None = None  # None: the marks do not say
     ident: str | None = None
     unix_us: int | None = None
     pid: int | None = None
     rank: int | None = None
     level: str | None = None
+    stream: str | None = None  # of a container, where its runtime says it
+    partial: bool = False  # the next line of this stream is the rest of this one
 
 
 def peel(text: str) -> Peeled:
@@ -91,8 +98,10 @@ def peel(text: str) -> Peeled:
     line = Peeled(text)
     for layer in _LAYERS:
         layer(line)
-    if line.ident is None:
-        _guess_source(line)
+    if not line.partial:
+        line.text = line.text.rstrip()
+    if line.source is None:
+        line.source = source_of(line.text)
     return line
 
 
@@ -104,7 +113,7 @@ def stamp_us(stamp: str) -> int | None:
             return None  # since boot, or a time of day: another clock than all others
         if stamp[0].isdigit():
             return _of(datetime.fromisoformat(stamp[:19]), stamp[19:]) if "-" in stamp else _of_number(stamp)
-        if stamp[4].isdigit() and stamp[7].isdigit():  # "Thu 2026-05-21 10:11:12 UTC"
+        if stamp[8] == "-":  # "Thu 2026-05-21 10:11:12 UTC"
             return stamp_us(stamp[4:].rpartition(" ")[0])
         hour, minute, second = map(int, stamp[7:15].split(":"))
         moment = datetime(NO_YEAR, _MONTHS.index(stamp[:3]) + 1, int(stamp[4:6]), hour, minute, second)
@@ -143,11 +152,12 @@ def _container(line: Peeled) -> None:
     if found := _CRI.match(line.text):
         line.unix_us = stamp_us(found["stamp"])
         line.ident = line.ident or "container"
+        line.stream, line.partial = found["stream"], found["tag"] == "P"
         line.text = line.text[found.end() :]
 
 
 def _journal(line: Peeled) -> None:
-    found = _JOURNAL.match(line.text) or _SYSLOG.match(line.text)
+    found = _JOURNAL.match(line.text) or _JOURNAL_NO_PID.match(line.text) or _SYSLOG.match(line.text)
     if not found:
         return
     line.unix_us = stamp_us(found["stamp"])
@@ -155,6 +165,7 @@ def _journal(line: Peeled) -> None:
     if (pid := found["pid"]) and pid != "-":
         line.pid = int(pid)
     line.text = line.text[found.end() :]
+    line.source = "unit"
     if line.ident == "kernel":
         line.source = "kernel"
         if boot := _DMESG.match(line.text):
@@ -187,6 +198,7 @@ def _program(line: Peeled) -> None:
     line.level = level_of_text(line.text)
     if found := _SGLANG.match(line.text):  # indented as well: a paste may be
         line.unix_us = line.unix_us or stamp_us(found["stamp"])
+        line.level = line.level or "info"
         if rank := _TP.search(found["where"]):
             line.rank = int(rank[1])
     elif found := _WORKER.match(line.text) or _PLAIN_PID.match(line.text):
@@ -209,12 +221,11 @@ def _torch(line: Peeled) -> None:
             line.text = line.text[found.end() :]
 
 
-def _guess_source(line: Peeled) -> None:
-    """A line of `journalctl -o cat` does not say who wrote it."""
-    if KERNEL_TEXT.match(line.text):
-        line.source = "kernel"
-    elif MANAGER_TEXT.match(line.text):
-        line.source = "pid1"
+def source_of(text: str) -> Source:
+    """Who says so, by the message alone: `journalctl -o cat` does not tell."""
+    if KERNEL_TEXT.match(text):
+        return "kernel"
+    return "pid1" if MANAGER_TEXT.match(text) else "unit"
 
 
 _LAYERS = (_container, _journal, _stamp, _kernel, _launcher, _program, _torch)

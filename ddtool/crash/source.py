@@ -10,9 +10,9 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from ddtool.agent.journal_text import rank_of_text
 from ddtool.crash import structured
-from ddtool.crash.lines import as_utf8, clean, numbered
+from ddtool.crash.lines import LINE_LIMIT, as_utf8, clean, numbered
 from ddtool.crash.model import Line
-from ddtool.crash.prefixes import peel
+from ddtool.crash.prefixes import Peeled, peel
 
 BLOCK = 256 << 10
 WHOLE_LIMIT = 8 << 20  # bytes of text; what is longer is scanned for what matters
@@ -49,22 +49,39 @@ def of_blocks(source: Iterable[bytes]) -> Iterator[Line]:
 def of_raw(source: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
     """Lines from (number, raw line); the numbers ascend and may have holes."""
     entries = structured.Entries()
+    begun: dict[tuple[str | None, str | None], Peeled] = {}  # lines that a container's runtime cut
     for number, raw in source:
         if raw[:16].lstrip(b"\x1e \t").startswith((b"{", b"data: {")):
             found = entries.lines(number, raw)
             if found is not None:
                 yield from found
                 continue
-        yield of_text(number, clean(raw))
+        if line := _whole(peel(clean(raw)), begun):
+            yield _of_peeled(number, line)
     yield from entries.rest()
+    for line in begun.values():
+        yield _of_peeled(number, line)
 
 
-def of_text(number: int, text: str) -> Line:
-    line = peel(text)
+def _whole(line: Peeled, begun: dict[tuple[str | None, str | None], Peeled]) -> Peeled | None:
+    """`line` behind what its stream has begun, or None while that is still not all."""
+    if not line.stream:
+        return line
+    first = begun.pop((line.ident, line.stream), None)
+    if first:
+        first.text, first.partial = first.text + line.text, line.partial
+        line = first
+    if line.partial and len(line.text) < LINE_LIMIT:
+        begun[line.ident, line.stream] = line
+        return None
+    return line
+
+
+def _of_peeled(number: int, line: Peeled) -> Line:
     return Line(
         number=number,
         text=line.text,
-        source=line.source,
+        source=line.source or "unit",
         unix_us=line.unix_us,
         pid=line.pid,
         rank=line.rank if line.rank is not None else rank_of_text(line.text),

@@ -22,11 +22,13 @@ LOGGED_REQUEST = "request."  # SGLang's --log-requests-format json: request.rece
 
 
 class Entries:
-    """JSON lines one by one, in order: journald and container engines cut long lines, so some must wait."""
+    """JSON lines one by one, in order: journald and container engines cut long lines, so some must wait. A line
+    that was put together has the number of its last piece."""
 
     def __init__(self) -> None:
         self._joiner = Joiner()
-        self._partial: dict[str, tuple[int, str]] = {}  # stream → number of the first piece, text so far
+        self._partial: dict[str, str] = {}  # stream → text so far
+        self._last = 0
 
     def lines(self, number: int, raw: bytes) -> list[Line] | None:
         """The lines that `raw` completes, or None if it is no JSON object that holds a message."""
@@ -36,6 +38,7 @@ class Entries:
             return None
         if not isinstance(entry, dict):
             return None
+        self._last = number
         try:
             if "MESSAGE" in entry or "__CURSOR" in entry:
                 entry["_number"] = number
@@ -50,8 +53,8 @@ class Entries:
         """Lines whose last piece never came."""
         for whole in self._joiner.flush():
             yield from _of_whole(whole)
-        for number, text in self._partial.values():
-            yield from _of_message(number, text, Peeled(""))
+        for text in self._partial.values():
+            yield from _of_message(self._last, text, Peeled(""))
 
     def _of_log(self, number: int, entry: Mapping[str, Any]) -> list[Line] | None:
         text = next((entry[key] for key in _TEXTS if isinstance(entry.get(key), str)), None)
@@ -66,10 +69,9 @@ class Entries:
         )
         if isinstance(entry.get("log"), str) and entry["log"] == text and "stream" in entry:
             stream = str(entry["stream"])
-            begun, text = self._partial.pop(stream, (number, "")), text
-            text = begun[1] + str(text)
+            text = self._partial.pop(stream, "") + text
             if not text.endswith("\n") and len(text) < _PARTIAL_LIMIT:
-                self._partial[stream] = (begun[0], text)
+                self._partial[stream] = text
                 return []
         if isinstance(entry.get("event"), str) and entry["event"].startswith(LOGGED_REQUEST):
             return list(_of_message(number, f"{entry['event']} obj=", known))
@@ -111,7 +113,7 @@ def _of_message(number: int, message: str | bytes, known: Peeled) -> Iterator[Li
         yield Line(
             number=number,
             text=line.text,
-            source=known.source if known.source != "unit" or known.ident else line.source,
+            source=known.source or line.source or "unit",
             unix_us=known.unix_us if known.unix_us is not None else line.unix_us,
             pid=line.pid if line.pid is not None else known.pid,
             rank=known.rank if known.rank is not None else line.rank,
