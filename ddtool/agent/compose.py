@@ -50,7 +50,7 @@ def compose(
         return []
     script = pkgutil.get_data(__package__, "compose_script.py")
     assert script is not None
-    request = json.dumps({"version": version, "jobs": [_job(*job) for job in jobs]})
+    request = json.dumps({"version": version, "jobs": [job_of(*job) for job in jobs]})
     python = Path(venv) / "bin" / "python"
     command = [str(python), "-I", "-S", "-B", "-c", script.decode()]
     try:
@@ -71,7 +71,8 @@ def compose(
     ]
 
 
-def _job(file: str, content: bytes, patches: Sequence[Json]) -> Json:
+def job_of(file: str, content: bytes, patches: Sequence[Json]) -> Json:
+    """One file of the script's request: of each patch the targets in this file, its identity filled in."""
     wanted = [
         {"name": patch["name"], "targets": [_target(patch, t) for t in patch["targets"] if t["file"] == file]}
         for patch in patches

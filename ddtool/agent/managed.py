@@ -169,13 +169,20 @@ def backups_of(path: Path) -> Iterator[Path]:
 
 
 def unified(old: bytes, new: bytes, name: str) -> str:
-    """A unified diff that can be applied with `git apply` in a checkout of the package's parent folder."""
-    lines = difflib.unified_diff(
-        old.decode("utf-8", "replace").splitlines(keepends=True),
-        new.decode("utf-8", "replace").splitlines(keepends=True),
-        f"a/{name}",
-        f"b/{name}",
+    """The diff as a person reads it; bytes that are not UTF-8 are replaced."""
+    return patch_of(old, new, name).decode("utf-8", "replace")
+
+
+def patch_of(old: bytes, new: bytes, name: str) -> bytes:
+    """A unified diff that `git apply` takes in the package's parent folder, whatever the newlines and encoding."""
+    lines = difflib.diff_bytes(
+        difflib.unified_diff, _lines(old), _lines(new), f"a/{name}".encode(), f"b/{name}".encode()
     )
-    return "".join(
-        line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines
+    return b"".join(
+        line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines
     )
+
+
+def _lines(content: bytes) -> List[bytes]:
+    """As diff and git count them: nothing but a newline ends a line."""
+    return re.findall(rb"[^\n]*\n|[^\n]+", content)

@@ -35,7 +35,7 @@ def plan_diag(
     managed.retire_lost()
     new = {definition["name"]: definition for definition in enable}
     records = {name: _record(definition, who, why) for name, definition in new.items()}
-    targets = {name: _files_of(managed, definition) for name, definition in new.items()}
+    targets = {name: files_of(managed, definition) for name, definition in new.items()}
     off = set(disable) | set(new)
     touched = {file for files in targets.values() for file in files}
     touched |= {
@@ -81,7 +81,7 @@ def _record(definition: Json, who: str, why: str) -> Json:
     }
 
 
-def _files_of(managed: Managed, definition: Json) -> Set[str]:
+def files_of(managed: Managed, definition: Json) -> Set[str]:
     """The files of this installation that a patch edits. A target for other releases may have no file here."""
     version = managed.install.version
     files = {

@@ -39,6 +39,10 @@ def show_unknown(functions: Sequence[Mapping[str, Any]]) -> None:
         output.words(f"{item['patch']} was not checked on this version of {where}:", "yellow")
         for line in item["source"].splitlines():
             output.words(f"    {line}")
+        for edit in item["edits"]:
+            output.words(f"  proposed: {edit['place']} `{edit['anchor']}`")
+            for line in edit["code"].splitlines():
+                output.words(f"    {line}")
 
 
 def diff_colour(line: str) -> str:
