@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 import ddtool
 from ddtool.cli import baseline, crash, deploy, diag, doctor, generate, logs, profile, sandbox, service
 from ddtool.errors import DdtoolError
 
+
+class Verbs(TyperGroup):
+    """Lets a command have a name of two words, such as `doctor ssh` beside `doctor [PROFILE]`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        two = " ".join(args[:2])
+        if len(args) > 1 and two in self.commands:
+            return two, self.commands[two], args[2:]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="ddtool",
+    cls=Verbs,
     help="Deploy, run, measure and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -14,12 +14,6 @@ SANDBOX = "sandbox:"
 
 def open_host(name: str) -> Host:
     """`sandbox:NAME` is a sandbox host on this machine, `local` this machine itself, anything else a name for ssh."""
-    if name.startswith(SANDBOX):
-        from ddtool.sandbox import find
-        from ddtool.transport.ssh import connect
-
-        sandbox = find(name.removeprefix(SANDBOX))
-        return connect(sandbox.name, ssh_config=str(sandbox.ssh_config))
     if name == "local":
         from ddtool.transport.local import LocalHost
 
@@ -27,7 +21,18 @@ def open_host(name: str) -> Host:
         return LocalHost(state=state, run=os.environ.get("DDTOOL_LOCAL_RUN", "/run/ddtool"))
     from ddtool.transport.ssh import connect
 
-    return connect(name)
+    target, ssh_config = ssh_name(name)
+    return connect(target, ssh_config=ssh_config)
+
+
+def ssh_name(name: str) -> tuple[str, str | None]:
+    """The name for ssh that a host's name stands for, and the file for its -F."""
+    if not name.startswith(SANDBOX):
+        return name, None
+    from ddtool.sandbox import find
+
+    sandbox = find(name.removeprefix(SANDBOX))
+    return sandbox.name, str(sandbox.ssh_config)
 
 
 def open_agent(name: str) -> Agent:

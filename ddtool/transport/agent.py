@@ -11,7 +11,6 @@ from typing import Any
 
 from ddtool.errors import (
     ConnectionLost,
-    ConnectTimeout,
     DdtoolError,
     PreflightError,
     RequestTimeout,
@@ -19,7 +18,7 @@ from ddtool.errors import (
 )
 from ddtool.transport.bootstrap import MAGIC, agent_zipapp, digest, start_command
 from ddtool.transport.host import Channel, Host
-from ddtool.transport.start import explain_start_failure
+from ddtool.transport.start import endless_noise, explain_start_failure, no_start
 
 HANDSHAKE_S = 30.0
 SILENCE_S = 20.0  # the agent beats every 5 s while it streams
@@ -28,13 +27,19 @@ MAX_FRAME = 64 << 20
 
 
 class Agent:
-    """One agent process on a host. `round_trips` counts frames sent after the handshake."""
+    """One agent process on a host. `round_trips` counts frames sent after the handshake; `python` is the host's
+    python3, `uid` the agent's user there.
+    """
+
+    python: tuple[int, ...]
+    uid: int
 
     def __init__(self, host: Host, *, zipapp: bytes | None = None) -> None:
         self.host = host
         self.round_trips = 0
         self._zipapp = zipapp if zipapp is not None else agent_zipapp()
         self._buffer = bytearray()
+        self._noise = bytearray()  # what came before the agent's first line
         self._channel: Channel = host.open(
             start_command(digest(self._zipapp), host.state, host.run, become=host.become)
         )
@@ -121,9 +126,9 @@ class Agent:
     def _handshake(self) -> None:
         deadline = time.monotonic() + HANDSHAKE_S
         hello = self._greeting(deadline)
-        python = tuple(hello["python"])
-        if python < (3, 8):
-            version = ".".join(map(str, python))
+        self.python, self.uid = tuple(hello["python"]), hello["uid"]
+        if self.python < (3, 8):
+            version = ".".join(map(str, self.python))
             raise PreflightError(
                 f"{self.host.name}: python3 is {version}; the agent needs 3.8 or later",
                 hint="install a newer python3 on the host",
@@ -144,19 +149,16 @@ class Agent:
                 if line.startswith(prefix):
                     hello: dict[str, Any] = json.loads(line[len(prefix) :])
                     return hello
+                self._noise += line + newline
+            if len(self._noise) + len(self._buffer) > GREETING_LIMIT:
+                raise endless_noise(self._told(), self.host.name)
+            if newline:
                 continue
-            if len(self._buffer) > GREETING_LIMIT:
-                raise DdtoolError(
-                    f"{self.host.name}: the login shell prints without end before the agent's first line",
-                    hint=f"look at what `ssh {self.host.name} true` prints",
-                )
             try:
                 part = self._channel.recv(65536, max(0.01, deadline - time.monotonic()))
             except TimeoutError as error:
-                raise ConnectTimeout(
-                    f"{self.host.name}: logged in, but the agent did not start within {HANDSHAKE_S:.0f} s",
-                    why=self._channel.stderr_tail().strip() or None,
-                    hint=f"see whether `ssh {self.host.name} true` returns",
+                raise no_start(
+                    self._told() + self._channel.stderr_tail(), HANDSHAKE_S, self.host.name
                 ) from error
             if not part:
                 raise explain_start_failure(
@@ -164,5 +166,10 @@ class Agent:
                     self._channel.exit_status(5.0),
                     self.host.user,
                     self.host.name,
+                    self._told(),
                 )
             self._buffer += part
+
+    def _told(self) -> str:
+        """What the login shell has written to stdout in place of the agent's first line."""
+        return (self._noise + self._buffer).decode(errors="replace")

@@ -2,7 +2,8 @@
 
 A loader of a few lines travels in the command itself. It says what is there, receives the zipapp if the host has
 no copy with that hash, and runs it: from the state folder when it is installed there, else from memory, so that a
-verb that only reads leaves no file behind. It goes base64 through `sh -c`: the login shell may be fish or csh.
+verb that only reads leaves no file behind, and a /tmp that is mounted noexec plays no part. It goes base64 through
+`sh -c`, in words between plain single quotes: the login shell may be fish, csh or another that quotes in its own way.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 MAGIC = "ddtool-agent/1"
 
 LOADER = r"""
-import hashlib, json, os, sys
+import hashlib, json, os, sys, tempfile
 sha, state, run = sys.argv[1:4]
 path = os.path.join(state, "agent", sha + ".pyz")
 os.umask(0o077)
@@ -32,6 +33,13 @@ def trusted():
         return whole and stat.st_uid == os.geteuid() and not stat.st_mode & 0o022
     except OSError:
         return False
+def memory():
+    for flags in (8, 0):  # MFD_NOEXEC_SEAL: hardened kernels refuse to go without, old ones do not know it
+        try:
+            return os.memfd_create("ddtool-agent", flags)
+        except (AttributeError, OSError):
+            pass
+    return os.dup(tempfile.TemporaryFile().fileno())
 have = trusted()
 say(have=have, python=list(sys.version_info[:3]), uid=os.geteuid())
 if sys.version_info < (3, 8):
@@ -49,7 +57,8 @@ if not have:
     if hashlib.sha256(data).hexdigest() != sha:
         say(error="the agent arrived damaged")
         sys.exit(1)
-    fd = os.memfd_create("ddtool-agent", 0)
+    fd = memory()
+    os.set_inheritable(fd, True)
     os.write(fd, data)
     path = "/proc/self/fd/%d" % fd
     say(have=True)
@@ -77,9 +86,9 @@ def agent_zipapp() -> bytes:
 def start_command(sha: str, state: str, run: str, *, become: bool) -> str:
     """The command line for the host's login shell. With `become` a login that is not root goes through `sudo -n`."""
     encoded = base64.b64encode(LOADER.encode()).decode()
-    loader = f"import base64;exec(base64.b64decode('{encoded}'))"
+    loader = f'import base64;exec(base64.b64decode("{encoded}"))'
     python = f'exec {{}}python3 -I -c "$0" {shlex.quote(sha)} {shlex.quote(state)} {shlex.quote(run)}'
-    missing = "command -v python3 >/dev/null || { echo 'ddtool: no python3 on this host' >&2; exit 127; }; "
+    missing = 'command -v python3 >/dev/null || { echo "ddtool: no python3 on this host" >&2; exit 127; }; '
     if become:
         # sudo's refusals are recognised by their English words.
         sudo = f"export LC_ALL=C; {python.format('sudo -n -- ')}"

@@ -1,45 +1,104 @@
-"""What `doctor ssh` shows: how a name was resolved, and what is there to use. Connects to nothing but the agent."""
+"""What `doctor ssh` shows before it connects: how a name was resolved and why, and what there is to use.
+
+Connects to nothing but the ssh agent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ddtool.transport import hostkey, knownhosts
-from ddtool.transport.keys import KeyRing, collect, open_agent
-from ddtool.transport.sshconfig import SshConfig
+from ddtool.transport import hostkey, knownhosts, sources
+from ddtool.transport.keys import Identity, collect
+from ddtool.transport.sshconfig import NOT_OBEYED, SshConfig, ask_ssh, options, resolve_hop
 
-AGENT_TIMEOUT_S = 5.0
+TIMEOUT_S = 15.0
+
+# What of `ssh -G` has a say here, in the order in which it matters.
+OBEYED = (
+    *("hostname", "port", "user", "addressfamily", "bindaddress", "connecttimeout"),
+    *("proxyjump", "proxycommand", "serveraliveinterval", "serveralivecountmax"),
+    *("hostkeyalias", "userknownhostsfile", "globalknownhostsfile", "revokedhostkeys"),
+    *("identityagent", "identityfile", "certificatefile", "identitiesonly", "pubkeyauthentication"),
+    *("hostkeyalgorithms", "casignaturealgorithms", "pubkeyacceptedalgorithms"),
+    *("kexalgorithms", "ciphers", "macs"),
+)
+DEFAULT = "ssh's default"
+NAME = "the name given"
 
 
-def describe(config: SshConfig) -> dict[str, Any]:
-    """JSON data: `target`, `via`, `agent`, `keys` in the order of offering, `passed_over`, `known_hosts`, `known_keys`,
-    `not_obeyed`.
+def describe(config: SshConfig, environ: Mapping[str, str]) -> dict[str, Any]:
+    """JSON data: `options` with the place that set each, `jumps`, `keys` in the order of offering, `locked` (files
+    that need a passphrase, asked for last), `passed_over`, `known_hosts`, `known_keys`, `not_obeyed`.
     """
-    ring = KeyRing()
-    agent = open_agent(config, AGENT_TIMEOUT_S, ring)
-    try:
-        collect(config, agent, ring)
-        keys = [_key(identity.public, identity.source) for identity in ring.identities]
-    finally:
-        if agent:
-            agent.close()
+    ring, agent = collect(config, TIMEOUT_S)
+    if agent:
+        agent.close()
     entries = knownhosts.load(config.known_hosts)
     names = hostkey.names(config)
     known = [entry for entry in entries if any(entry.covers(name) for name in names)]
+    read, shown = _options(config, environ)
     return {
         "name": config.name,
         "config_file": config.config_file,
         "target": config.where,
         "via": config.proxy_jump or config.proxy_command,
-        "connect_timeout_s": config.connect_timeout_s,
+        "files": read.files,
+        "blocks": [f"{path}:{line}" for path, line in read.blocks],
+        "options": shown,
+        "jumps": _jumps(config, environ),
         "agent": config.identity_agent,
-        "keys": keys,
+        "keys": [_identity(identity) for identity in ring.identities],
+        "locked": ring.encrypted,
         "passed_over": ring.passed_over,
         "known_hosts": [{"path": path, "exists": Path(path).is_file()} for path in config.known_hosts],
         "looked_up": list(names),
         "known_keys": [{**_key(entry.key, entry.place), "marker": entry.marker or None} for entry in known],
         "not_obeyed": list(config.not_obeyed),
+    }
+
+
+def _options(config: SshConfig, environ: Mapping[str, str]) -> tuple[sources.Trail, list[dict[str, Any]]]:
+    text, debug = ask_ssh(
+        config.name, ["--", config.name], config.config_file, environ, TIMEOUT_S, verbose=True
+    )
+    values, read = options(text), sources.trail(debug)
+    settings = sources.settings(read)
+    shown = []
+    for option in (*OBEYED, *NOT_OBEYED):
+        if values[option] and not (option in NOT_OBEYED and values[option][0] in ("no", "none")):
+            place = sources.source(option, values[option], settings)
+            if _in_name(config.name, option) or (option == "hostname" and not place):
+                place = NAME
+            shown.append({"option": option, "values": values[option], "source": place or DEFAULT})
+    return read, shown
+
+
+def _in_name(name: str, option: str) -> bool:
+    """Whether the name itself says it, which no file can overrule."""
+    if option == "port":
+        return name.startswith("ssh://") and name.rstrip("/").rpartition(":")[2].isdigit()
+    return option == "user" and "@" in name
+
+
+def _jumps(config: SshConfig, environ: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Each host of the ProxyJump chain as ssh resolves it; the first may have a way there of its own."""
+    hops = [
+        resolve_hop(hop, config.config_file, environ=environ)
+        for hop in (config.proxy_jump.split(",") if config.proxy_jump else ())
+    ]
+    return [
+        {"name": hop.name, "target": hop.where, "via": hop.proxy_jump or hop.proxy_command} for hop in hops
+    ]
+
+
+def _identity(identity: Identity) -> dict[str, Any]:
+    certificate = str(identity.certificate) if identity.certificate else None
+    return {
+        **_key(identity.public, identity.source),
+        "certificate": certificate,
+        "doubt": identity.doubt,
     }
 
 

@@ -8,10 +8,15 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddtool.errors import ConnectionRefused, ConnectTimeout, HostError, NameNotResolved
-from ddtool.transport.sshconfig import SshConfig
+from ddtool.transport.sshconfig import SshConfig, bracketed
+
+# Called as each step of a connection is done, and what came of it: first name and tcp, or proxy; then key exchange,
+# host key, login.
+Report = Callable[[str, str], None]
 
 _FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
@@ -29,6 +34,15 @@ class Deadline:
     def passed(self) -> bool:
         return time.monotonic() >= self._end
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The time of a person who types is not the host's."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._end += time.monotonic() - began
+
     def error(self, config: SshConfig, phase: str) -> ConnectTimeout:
         return ConnectTimeout(
             f"{config.name}: no connection within {self.seconds:g} s",
@@ -37,12 +51,13 @@ class Deadline:
         )
 
 
-def dial(config: SshConfig, deadline: Deadline) -> socket.socket:
+def dial(config: SshConfig, deadline: Deadline, report: Report) -> socket.socket:
     """A TCP connection to the host; each of its addresses is tried in the resolver's order.
 
     Raises NameNotResolved, ConnectionRefused, ConnectTimeout, or HostError for another network error.
     """
     addresses = _addresses(config, deadline)
+    report("name", f"{config.hostname} is {', '.join(address[4][0] for address in addresses)}")
     failures: list[OSError] = []
     for index, (family, kind, protocol, _, address) in enumerate(addresses):
         sock = socket.socket(family, kind, protocol)
@@ -57,6 +72,7 @@ def dial(config: SshConfig, deadline: Deadline) -> socket.socket:
             failures.append(error)
             continue
         _tune(sock, config)
+        report("tcp", f"connected to {bracketed(address[0])}:{address[1]}")
         return sock
     raise _explain(config, deadline, failures)
 

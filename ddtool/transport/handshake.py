@@ -12,13 +12,22 @@ from paramiko.packet import Packetizer
 
 from ddtool.errors import ConnectionLost, HostError
 from ddtool.transport import hostkey, knownhosts
-from ddtool.transport.dial import Deadline
-from ddtool.transport.knownhosts import PublicKey
+from ddtool.transport.dial import Deadline, Report
 from ddtool.transport.sshconfig import SshConfig
 from ddtool.transport.text import last_lines, printable
 
 # paramiko logs tracebacks of errors that it also raises. Without a handler Python prints them to stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class _Transport(paramiko.Transport):
+    """Offers exactly `host_key_algorithms`, in order. paramiko itself puts every certificate behind every bare key."""
+
+    host_key_algorithms: tuple[str, ...] = ()
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        return self.host_key_algorithms
 
 
 class _Packetizer(Packetizer):
@@ -33,22 +42,24 @@ class _Packetizer(Packetizer):
         return line
 
 
-def handshake(sock: socket.socket, config: SshConfig, deadline: Deadline) -> paramiko.Transport:
+def handshake(
+    sock: socket.socket, config: SshConfig, deadline: Deadline, report: Report
+) -> paramiko.Transport:
     """An encrypted session with a host whose key has been checked, not yet logged in.
 
     Raises ConnectTimeout naming the phase, HostKeyUnknown, HostKeyChanged, ConnectionLost, HostError.
     """
-    transport = paramiko.Transport(sock, packetizer_class=_Packetizer)
+    transport = _Transport(sock, packetizer_class=_Packetizer)
     try:
         entries = knownhosts.load(config.known_hosts)
         _restrict(transport, config)
-        options = transport.get_security_options()
-        options.key_types = hostkey.preferred_algorithms(config, entries, options.key_types)
+        supported = transport.get_security_options().key_types
+        transport.host_key_algorithms = hostkey.preferred_algorithms(config, entries, supported)
         _exchange_keys(transport, config, deadline)
-        shown = transport.get_remote_server_key()
-        key = PublicKey(shown.get_name(), shown.asbytes())
-        hostkey.check_revoked(config, key)
-        hostkey.verify(config, entries, key)
+        report("key exchange", printable(f"{transport.remote_version}, {transport.host_key_type}"))
+        host = hostkey.shown(transport.get_remote_server_key())
+        entry = hostkey.verify(config, entries, host)
+        report("host key", f"{host}; {'its authority is' if entry.marker else 'known'} in {entry.place}")
     except BaseException:
         end(transport)
         raise
@@ -74,11 +85,7 @@ def _restrict(transport: paramiko.Transport, config: SshConfig) -> None:
         allowed = config.algorithms.get(ours, supported)
         usable = tuple(name for name in supported if name in allowed)
         if not usable:
-            raise HostError(
-                f"{config.name}: the ssh configuration leaves no {ours} that ddtool has",
-                why=f"it allows {', '.join(allowed)}; ddtool has {', '.join(supported)}",
-                hint=f"allow one of them for this host; see: ssh -G {config.name}",
-            )
+            raise hostkey.no_algorithm(config, ours, allowed, supported)
         setattr(options, attribute, usable)
 
 

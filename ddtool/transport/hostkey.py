@@ -1,13 +1,49 @@
-"""Is this the host it claims to be: the key it shows, against known_hosts."""
+"""Is this the host it claims to be: the key it shows, or the authority that certified it, against known_hosts."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import paramiko
 
 from ddtool.errors import HostError, HostKeyChanged, HostKeyUnknown
-from ddtool.transport import knownhosts
+from ddtool.transport import certificates, knownhosts
+from ddtool.transport.certificates import Certificate
 from ddtool.transport.knownhosts import Entry, PublicKey
+from ddtool.transport.revoked import revoking_file
 from ddtool.transport.sshconfig import SshConfig
+
+CERTIFIED = certificates.SUFFIX
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the host proved to own: a key, perhaps with a certificate. `damage`: why its certificate is unreadable."""
+
+    key: PublicKey
+    certificate: Certificate | None = None
+    whole: PublicKey | None = None  # the certificate as a public key, as it travelled
+    damage: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key} with {self.certificate}" if self.certificate else str(self.key)
+
+
+def shown(key: paramiko.PKey) -> Shown:
+    """The key of a finished key exchange: `key` is the one whose signature the exchange has checked."""
+    bare, blob = PublicKey(key.get_name(), key.asbytes()), key.public_blob
+    if blob is None:
+        return Shown(bare)
+    whole = PublicKey(blob.key_type, blob.key_blob)
+    try:
+        certificate = certificates.read(whole)
+    except certificates.Unreadable as error:
+        return Shown(bare, whole=whole, damage=str(error))
+    if certificate.key != bare:
+        return Shown(bare, whole=whole, damage="it certifies another key")
+    return Shown(bare, certificate, whole)
 
 
 def names(config: SshConfig) -> tuple[str, ...]:
@@ -17,55 +53,99 @@ def names(config: SshConfig) -> tuple[str, ...]:
 def preferred_algorithms(
     config: SshConfig, entries: Sequence[Entry], supported: Sequence[str]
 ) -> tuple[str, ...]:
-    """Host key algorithms to offer, those of known keys first: else the host may show a key nobody recorded."""
-    allowed = config.algorithms.get("keys") or supported
-    usable = [algorithm for algorithm in supported if algorithm in allowed] or list(supported)
+    """Host key algorithms to offer: certificates where an authority is trusted for the host, then those of keys that
+    are known, or the host may show a key nobody recorded. Raises HostError when the configuration leaves none.
+    """
+    offered = [*supported, *(algorithm + CERTIFIED for algorithm in supported)]
+    allowed = config.algorithms.get("keys") or offered
+    usable = [algorithm for algorithm in offered if algorithm in allowed]
+    if not usable:
+        raise no_algorithm(config, "host key algorithms", allowed, supported)
     known = knownhosts.known_types(entries, names(config))
-    return tuple(
-        sorted(usable, key=lambda algorithm: _key_type(algorithm) not in known)
-    )  # stable: order is kept
+    certifiable = bool(knownhosts.authorities(entries, names(config)))
+
+    def rank(algorithm: str) -> int:
+        if algorithm.endswith(CERTIFIED):
+            return 0 if certifiable else 3
+        return 1 if _key_type(algorithm) in known else 2
+
+    return tuple(sorted(usable, key=rank))  # stable: order is kept
 
 
-def verify(config: SshConfig, entries: Sequence[Entry], key: PublicKey) -> Entry:
-    """The known_hosts line that vouches for `key`; none is ever added. Raises HostKeyUnknown, HostKeyChanged."""
-    verdict = knownhosts.check(entries, names(config), key)
+def no_algorithm(config: SshConfig, kind: str, allowed: Sequence[str], supported: Sequence[str]) -> HostError:
+    return HostError(
+        f"{config.name}: the ssh configuration leaves no {kind} that ddtool has",
+        why=f"it allows {', '.join(allowed)}; ddtool has {', '.join(supported)}",
+        hint=f"allow one of them for this host; see: ssh -G {config.name}",
+    )
+
+
+def verify(config: SshConfig, entries: Sequence[Entry], host: Shown) -> Entry:
+    """The known_hosts line that vouches for the host: an authority's, or the key's own; none is ever added.
+
+    A certificate that proves nothing leaves the bare key to be known, as in OpenSSH. Raises HostKeyUnknown,
+    HostKeyChanged, HostError for a RevokedHostKeys file that cannot be checked.
+    """
+    _refuse_revoked(config, entries, host)
+    trouble = None
+    if host.certificate:
+        signer, trouble = _certified(config, entries, host.certificate)
+        if signer:
+            return signer
+    elif host.damage:
+        trouble = f"cannot be read: {host.damage}"
+    verdict = knownhosts.check(entries, names(config), host.key)
     if verdict.state == "trusted":
         return verdict.entries[0]
-    if verdict.state == "unknown":
-        raise _unknown(config, verdict.entries, knownhosts.authorities(entries, names(config)), key)
-    known = verdict.entries[0]
-    if verdict.state == "revoked":
-        raise HostKeyChanged(
-            f"{config.name}: the host shows a key that is marked as revoked",
-            why=f"{key}, revoked in {known.place}",
-            hint="do not connect; ask whoever runs the host for its new key",
-        )
-    raise _changed(config, verdict.entries, key)
+    if verdict.state == "changed":
+        raise _changed(config, verdict.entries, host.key)
+    if trouble:
+        raise _bad_certificate(config, host, trouble)
+    raise _unknown(config, verdict.entries, knownhosts.authorities(entries, names(config)), host.key)
 
 
-def check_revoked(config: SshConfig, key: PublicKey) -> None:
-    """RevokedHostKeys, as a list of public keys.
+def _certified(
+    config: SshConfig, entries: Sequence[Entry], certificate: Certificate
+) -> tuple[Entry | None, str | None]:
+    """The line of the authority that vouches for the host, or what is wrong with the certificate."""
+    trusted = knownhosts.authorities(entries, names(config))
+    if not trusted:
+        return None, None
+    signer = next((entry for entry in trusted if entry.key == certificate.authority), None)
+    if not signer:
+        listed = ", ".join(f"{entry.key} ({entry.place})" for entry in trusted[:3])
+        return None, f"is signed by {certificate.authority}; trusted for this host is {listed}"
+    name = (config.host_key_alias or config.hostname).lower()
+    problem = certificates.host_problem(certificate, name, time.time(), config.algorithms.get("authorities"))
+    return (None, problem) if problem else (signer, None)
 
-    Raises HostKeyChanged for a listed key, HostError for a file that cannot be checked: ssh refuses all hosts then,
-    and so does ddtool.
-    """
-    path = config.revoked_host_keys
-    if not path:
-        return
-    try:
-        revoked = knownhosts.public_keys(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise HostError(
-            f"{config.name}: cannot check RevokedHostKeys {path}",
-            why=f"{error}; ddtool reads a list of public keys, not a KRL",
-            hint="give the list as text, one public key a line",
-        ) from error
-    if key in revoked:
-        raise HostKeyChanged(
-            f"{config.name}: the host shows a revoked key",
-            why=f"{key}, listed in {path}",
-            hint="do not connect; ask whoever runs the host for its new key",
-        )
+
+def _refuse_revoked(config: SshConfig, entries: Sequence[Entry], host: Shown) -> None:
+    """@revoked lines, then RevokedHostKeys: they may name the key or the authority that certified it."""
+    keys = [host.key, *([host.certificate.authority] if host.certificate else [])]
+    for key in keys:
+        if revoked := knownhosts.revocations(entries, names(config), key):
+            raise _revoked(config, key, host, revoked[0].place)
+    if file := revoking_file(config, keys, host.whole or host.key):
+        raise _revoked(config, host.key, host, file)
+
+
+def _revoked(config: SshConfig, key: PublicKey, host: Shown, place: str) -> HostKeyChanged:
+    what = "a key that is revoked" if key == host.key else "a certificate of an authority that is revoked"
+    return HostKeyChanged(
+        f"{config.name}: the host shows {what}",
+        why=f"{key}, revoked in {place}",
+        hint="do not connect; ask whoever runs the host for its new key",
+    )
+
+
+def _bad_certificate(config: SshConfig, host: Shown, trouble: str) -> HostKeyUnknown:
+    name = (config.host_key_alias or config.hostname).lower()
+    return HostKeyUnknown(
+        f"{config.name}: the host's certificate {trouble}",
+        why=f"the host shows {host}; and {', '.join(config.known_hosts)} does not have the bare key",
+        hint=f"have the authority sign it anew: ssh-keygen -s AUTHORITY -h -I {name} -n {name} HOST_KEY.pub",
+    )
 
 
 def _unknown(
@@ -78,8 +158,11 @@ def _unknown(
         listed = ", ".join(f"{entry.key} ({entry.place})" for entry in others[:3])
         why = f"the host shows {key}; known for it are only other types: {listed}"
     elif signers:
-        why += f"; {signers[0].place} trusts an authority for it, but ddtool does not check host certificates"
-        hint = f"ssh-keyscan -p {config.port} {config.hostname}   # compare, then add a line to known_hosts"
+        why += f"; {signers[0].place} trusts an authority for it, but the host shows no certificate"
+        hint = "set HostCertificate in the host's sshd_config, or add a line for its key to known_hosts"
+    elif "knownhostscommand" in config.not_obeyed_names:
+        why += "; KnownHostsCommand is not run by ddtool"
+        hint = f"put the line that KnownHostsCommand prints for {names(config)[0]} into known_hosts"
     return HostKeyUnknown(f"{config.name}: the host key is not known", why=why, hint=hint)
 
 

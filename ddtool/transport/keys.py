@@ -1,28 +1,30 @@
-"""The user's keys: from the ssh agent and from IdentityFile, in the order in which OpenSSH tries them."""
+"""What there is to log in with, in the order in which OpenSSH offers it: certificates, the agent's keys, files."""
 
 from __future__ import annotations
 
-import io
 import shlex
-import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-    load_ssh_private_key,
-)
-from paramiko import ECDSAKey, Ed25519Key, PKey, RSAKey, SSHException
-from paramiko.agent import AgentSSH
+from paramiko import PKey
+from paramiko.pkey import PublicBlob
 
-from ddtool.transport.knownhosts import PublicKey, public_key
+from ddtool.transport import certificates
+from ddtool.transport.certificates import Certificate
+from ddtool.transport.keyagent import AgentFailure, HeldKey, SshAgent, open_agent
+from ddtool.transport.keyfiles import (
+    Ask,
+    Encrypted,
+    Unusable,
+    load_private_key,
+    public_key_in,
+    public_part,
+    unlock,
+)
+from ddtool.transport.knownhosts import PublicKey
 
 if TYPE_CHECKING:
     from ddtool.transport.sshconfig import SshConfig
@@ -30,18 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Identity:
-    """A key that can be offered. `source` says where it came from, in the user's words."""
+    """A key that can be offered, alone or with a certificate. `source`: where it came from, in the user's words."""
 
     key: PKey
+    public: PublicKey  # the bare key
     source: str
-
-    @property
-    def public(self) -> PublicKey:
-        return PublicKey(self.key.get_name(), self.key.asbytes())
+    certificate: Certificate | None = None
+    doubt: str | None = None  # why the host will most likely refuse the certificate
 
     def __str__(self) -> str:
-        certificate = " with its certificate" if self.key.public_blob else ""
-        return f"{self.public}{certificate} from {self.source}"
+        if not self.certificate:
+            return f"{self.public} from {self.source}"
+        doubt = f", which {self.doubt}" if self.doubt else ""
+        return f"{self.public} from {self.source} with {self.certificate}{doubt}"
 
 
 @dataclass
@@ -50,143 +53,138 @@ class KeyRing:
 
     identities: list[Identity] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
-    encrypted: list[str] = field(default_factory=list)  # paths, as `ssh-add` takes them
+    encrypted: list[str] = field(default_factory=list)  # files that need a passphrase
 
     @property
     def add_command(self) -> str | None:
         return f"ssh-add {shlex.join(self.encrypted)}" if self.encrypted else None
 
 
-class SshAgent(AgentSSH):
-    """A connection to the agent at a socket path; paramiko's own Agent has no IdentityAgent and no timeout."""
-
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__()
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(timeout_s)
-        try:
-            self._socket.connect(path)
-            # As paramiko's own Agent does it; the type stubs leave the method out.
-            self._connect(self._socket)  # type: ignore[attr-defined]
-        except BaseException:
-            self._socket.close()
-            raise
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-class Encrypted(Exception):
-    pass
-
-
-class Unusable(Exception):
-    pass
-
-
-def load_private_key(path: str) -> PKey:
-    """The private key in a file, in OpenSSH, PEM or PKCS#8 form. Raises OSError, Encrypted, Unusable."""
-    file = Path(path)
-    if file.stat().st_mode & 0o077:
-        raise Unusable("others may read it: chmod 600")
-    data = file.read_bytes()
+def collect(config: SshConfig, timeout_s: float) -> tuple[KeyRing, SshAgent | None]:
+    """The keys of the agent and of files, and the agent that must stay open while they are offered."""
+    ring = KeyRing()
+    if not config.pubkey_authentication:
+        ring.passed_over.append("every key: PubkeyAuthentication is off")
+        return ring, None
+    agent, held = None, []
     try:
-        try:
-            key = load_ssh_private_key(data, password=None)
-        except ValueError:  # not in OpenSSH's own form
-            key = load_pem_private_key(data, password=None)  # type: ignore[assignment]
-    except TypeError as error:  # how cryptography says that a password is missing
-        raise Encrypted from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise Unusable("not a private key of a type that ddtool can use") from error
-    if isinstance(key, rsa.RSAPrivateKey):
-        cls: type[PKey] = RSAKey
-    elif isinstance(key, ec.EllipticCurvePrivateKey):
-        cls = ECDSAKey
-    elif isinstance(key, ed25519.Ed25519PrivateKey):
-        cls = Ed25519Key
-    else:
-        raise Unusable("DSA and other retired key types are not supported")
-    # paramiko reads fewer forms than OpenSSH (no PKCS#8), but every class reads this one.
-    text = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
-    return cls.from_private_key(io.StringIO(text))
-
-
-def open_agent(config: SshConfig, timeout_s: float, ring: KeyRing) -> SshAgent | None:
-    """The configured agent, or None: there is none, or it does not answer, which `ring` then says."""
-    if not config.identity_agent:
-        return None
-    try:
-        return SshAgent(config.identity_agent, timeout_s)
-    except (OSError, SSHException) as error:
+        agent = open_agent(config, timeout_s)
+        held = agent.held() if agent else []
+    except AgentFailure as error:
         ring.passed_over.append(
             f"the agent at {config.identity_agent}: {getattr(error, 'strerror', None) or error}"
         )
-        return None
-
-
-def collect(config: SshConfig, agent: SshAgent | None, ring: KeyRing) -> None:
-    """Fill `ring`: the agent's keys that IdentityFile names, its other keys, then keys that only a file has."""
-    if not config.pubkey_authentication:
-        ring.passed_over.append("every key: PubkeyAuthentication is off")
-        return
-    in_agent = [
-        Identity(key, f"the agent ({key.comment})" if key.comment else "the agent")
-        for key in (agent.get_keys() if agent else ())
+    for option in config.not_obeyed:
+        name, _, library = option.partition(" ")
+        if name == "pkcs11provider":
+            ring.passed_over.append(
+                f"the keys of PKCS11Provider: they work through the agent: ssh-add -s {library}"
+            )
+    found = [*_from_agent(config, held, ring), *_from_files(config, held, ring)]
+    ring.identities = [
+        identity
+        for identity in sorted(found, key=lambda identity: identity.certificate is None)  # stable
+        if _accepted(config, identity, ring)
     ]
-    named = [key for path in config.identity_files if (key := _public_part(path))]
-    chosen = [identity for key in named for identity in in_agent if identity.public == key]
-    others = [] if config.identities_only else [identity for identity in in_agent if identity not in chosen]
-    held = {identity.public for identity in in_agent}
-    ring.identities += [*chosen, *others]
-    for path in config.identity_files:
-        public = _public_part(path)
-        if public and public in held:
-            continue
-        ring.identities += _from_file(path, config.certificate_files, ring)
+    return ring, agent
 
 
-def _from_file(path: str, certificates: Sequence[str], ring: KeyRing) -> list[Identity]:
+def unlocked(config: SshConfig, path: str, ask: Ask, ring: KeyRing) -> list[Identity]:
+    """The identities of an encrypted file, once a person has said its passphrase; else why not goes to the ring."""
     try:
-        key = load_private_key(path)
-    except FileNotFoundError:
-        return []  # ssh names seven default files, and most people have one
-    except OSError as error:
-        ring.passed_over.append(f"{path}: {error.strerror}")
-        return []
-    except Encrypted:
-        ring.encrypted.append(path)
-        ring.passed_over.append(f"{path}: needs a passphrase, and ddtool never asks for one")
-        return []
-    except Unusable as error:
+        key = unlock(path, ask)
+    except (OSError, Unusable) as error:
         ring.passed_over.append(f"{path}: {error}")
         return []
-    identities = []
-    for certificate in (*certificates, f"{path}-cert.pub"):
-        if _certifies(certificate, key):
-            certified = load_private_key(path)
-            certified.load_certificate(certificate)
-            identities.append(Identity(certified, f"{path} and {certificate}"))
-    return [*identities, Identity(key, path)]
+    if key:
+        return _of_file(config, path, key, ring)
+    ring.passed_over.append(f"{path}: needs a passphrase, and nobody at a terminal gave it")
+    return []
 
 
-def _certifies(certificate: str, key: PKey) -> bool:
-    """Whether a certificate is for this key: the key's own numbers are inside it, after the nonce."""
-    try:
-        known = public_key(Path(certificate).read_text(encoding="utf-8", errors="replace").split()[:2])
-    except OSError:
-        return False
-    name_size = 4 + len(key.get_name())
-    return bool(known and known.type.startswith(key.get_name()) and key.asbytes()[name_size:] in known.blob)
-
-
-def _public_part(path: str) -> PublicKey | None:
-    """The public key beside an identity file, or in it: it may be a .pub whose other half the agent holds."""
-    for candidate in (f"{path}.pub", path):
-        try:
-            key = public_key(Path(candidate).read_text(encoding="utf-8", errors="replace").split()[:2])
-        except OSError:
+def _from_agent(config: SshConfig, held: list[HeldKey], ring: KeyRing) -> list[Identity]:
+    """The agent's keys that IdentityFile or CertificateFile names, then its others unless IdentitiesOnly."""
+    named = [public for path in config.identity_files if (public := public_part(path))]
+    named += [public for _, public in _certificate_files(config)]
+    chosen = [key for public in dict.fromkeys(named) for key in held if key.held == public]
+    others = [] if config.identities_only else [key for key in held if key.held not in named]
+    identities, own = [], [key.certificate for key in held]
+    for key in (*chosen, *others):
+        source = f"the agent ({key.comment})" if key.comment else "the agent"
+        if key.certificate:
+            identities += _with_certificate(config, key, key.certificate, source, ring)
             continue
-        if key:
-            return key
-    return None
+        for path, certificate in _certificate_files(config):
+            if certificate not in own and _certifies(certificate, key.held):
+                offered = key.certified_by(certificate)
+                identities += _with_certificate(config, offered, certificate, f"{source} and {path}", ring)
+        identities.append(Identity(key, key.held, source))
+    return identities
+
+
+def _from_files(config: SshConfig, held: list[HeldKey], ring: KeyRing) -> list[Identity]:
+    """The keys that only a file has."""
+    in_agent = {key.held for key in held}
+    identities = []
+    for path in config.identity_files:
+        if public_part(path) in in_agent:
+            continue
+        try:
+            identities += _of_file(config, path, load_private_key(path), ring)
+        except FileNotFoundError:
+            continue  # ssh names seven default files, and most people have one
+        except OSError as error:
+            ring.passed_over.append(f"{path}: {error.strerror}")
+        except Encrypted:
+            ring.encrypted.append(path)
+        except Unusable as error:
+            ring.passed_over.append(f"{path}: {error}")
+    return identities
+
+
+def _of_file(config: SshConfig, path: str, key: PKey, ring: KeyRing) -> list[Identity]:
+    public = PublicKey(key.get_name(), key.asbytes())
+    identities = []
+    for file, certificate in _certificate_files(config):
+        if _certifies(certificate, public):
+            offered = copy(key)
+            offered.public_blob = PublicBlob(certificate.type, certificate.blob)
+            identities += _with_certificate(config, offered, certificate, f"{path} and {file}", ring)
+    return [*identities, Identity(key, public, path)]
+
+
+def _with_certificate(
+    config: SshConfig, key: PKey, certificate: PublicKey, source: str, ring: KeyRing
+) -> list[Identity]:
+    try:
+        read = certificates.read(certificate)
+    except certificates.Unreadable as error:
+        ring.passed_over.append(f"the certificate of {source}: {error}")
+        return []
+    doubt = certificates.user_problem(read, config.user, time.time())
+    return [Identity(key, read.key, source, read, doubt)]
+
+
+def _certificate_files(config: SshConfig) -> Iterable[tuple[str, PublicKey]]:
+    paths = [*config.certificate_files, *(f"{path}-cert.pub" for path in config.identity_files)]
+    for path in dict.fromkeys(paths):
+        key = public_key_in(path)
+        if key and key.type.endswith(certificates.SUFFIX):
+            yield path, key
+
+
+def _certifies(certificate: PublicKey, key: PublicKey) -> bool:
+    """Whether a certificate is for this key: the key's own numbers are inside it, after the nonce."""
+    return certificate.type.startswith(key.type) and key.blob[4 + len(key.type) :] in certificate.blob
+
+
+def _accepted(config: SshConfig, identity: Identity, ring: KeyRing) -> bool:
+    """Whether PubkeyAcceptedAlgorithms lets the key be offered. RSA keys sign with SHA-2 under two other names."""
+    allowed = config.algorithms.get("pubkeys")
+    kind = identity.public.type
+    algorithms = ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)
+    suffix = certificates.SUFFIX if identity.certificate else ""
+    if allowed is None or any(algorithm + suffix in allowed for algorithm in algorithms):
+        return True
+    ring.passed_over.append(f"{identity}: PubkeyAcceptedAlgorithms does not allow {kind}{suffix}")
+    return False

@@ -51,11 +51,11 @@ class Entry:
         if self.hosts.startswith("|"):
             return _hashed_matches(self.hosts, name)
         matched = False
-        for pattern in self.hosts.lower().split(","):
-            if pattern.startswith("!"):
-                if _wildcard(pattern[1:]).fullmatch(name):
+        for wanted in self.hosts.lower().split(","):
+            if wanted.startswith("!"):
+                if pattern(wanted[1:]).fullmatch(name):
                     return False
-            elif _wildcard(pattern).fullmatch(name):
+            elif pattern(wanted).fullmatch(name):
                 matched = True
         return matched
 
@@ -127,11 +127,10 @@ def lookup_names(hostname: str, port: int, alias: str | None) -> tuple[str, ...]
 
 def check(entries: Sequence[Entry], names: Sequence[str], key: PublicKey) -> Verdict:
     """Judge the key that a host has shown. A key that is revoked anywhere for the host is never trusted."""
-    relevant = [entry for entry in entries if any(entry.covers(name) for name in names)]
-    revoked = tuple(entry for entry in relevant if entry.marker == "@revoked" and entry.key == key)
+    revoked = revocations(entries, names, key)
     if revoked:
         return Verdict("revoked", revoked)
-    plain = [entry for entry in relevant if not entry.marker]
+    plain = [entry for entry in _covering(entries, names) if not entry.marker]
     same = tuple(entry for entry in plain if entry.key == key)
     contradicting = tuple(
         entry
@@ -158,9 +157,19 @@ def known_types(entries: Sequence[Entry], names: Sequence[str]) -> tuple[str, ..
 
 
 def authorities(entries: Sequence[Entry], names: Sequence[str]) -> tuple[Entry, ...]:
+    """The lines that trust an authority to certify the host's key."""
+    return tuple(entry for entry in _covering(entries, names) if entry.marker == "@cert-authority")
+
+
+def revocations(entries: Sequence[Entry], names: Sequence[str], key: PublicKey) -> tuple[Entry, ...]:
+    """The lines that revoke a key, the host's own or an authority's, for the host."""
     return tuple(
-        e for e in entries if e.marker == "@cert-authority" and any(e.covers(name) for name in names)
+        entry for entry in _covering(entries, names) if entry.marker == "@revoked" and entry.key == key
     )
+
+
+def _covering(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
+    return [entry for entry in entries if any(entry.covers(name) for name in names)]
 
 
 def _hashed_matches(hosts: str, name: str) -> bool:
@@ -175,12 +184,10 @@ def _hashed_matches(hosts: str, name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _wildcard(pattern: str) -> re.Pattern[str]:
+def pattern(text: str) -> re.Pattern[str]:
     """ssh's patterns know * and ? and nothing else; the brackets of [host]:port stand for themselves."""
-    pattern = re.sub(r"\*+", "*", pattern)  # runs of stars mean the same and would cost exponential time
-    return re.compile(
-        "".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern), re.DOTALL
-    )
+    text = re.sub(r"\*+", "*", text)  # runs of stars mean the same and would cost exponential time
+    return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in text), re.DOTALL)
 
 
 def _wire_type(blob: bytes) -> str:

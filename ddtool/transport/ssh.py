@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import threading
 import time
@@ -13,8 +14,9 @@ import paramiko
 
 from ddtool.errors import ConnectionLost, ConnectTimeout, HostError
 from ddtool.transport.auth import authenticate
-from ddtool.transport.dial import Deadline, alive_interval_s, dial
+from ddtool.transport.dial import Deadline, Report, alive_interval_s, dial
 from ddtool.transport.handshake import end, handshake
+from ddtool.transport.keyfiles import Ask, ask_at_terminal
 from ddtool.transport.proxy import Proxy, proxy_argv
 from ddtool.transport.sshconfig import SshConfig, resolve
 
@@ -32,23 +34,54 @@ def connect(
     ssh_config: str | None = None,
     connect_timeout_s: float | None = None,
     environ: Mapping[str, str] = os.environ,
+    ask: Ask = ask_at_terminal,
 ) -> SshHost:
     """Log in at `name`: a Host of the ssh configuration, user@host, or ssh://user@host:port.
 
     `ssh_config` is a file for ssh's -F. `connect_timeout_s` bounds name resolution, TCP, banner, key exchange and
-    login together; by default it is the configuration's ConnectTimeout, or 15 s. Raises a HostError that says what
-    failed, why, and what to type next.
+    login together; by default it is the configuration's ConnectTimeout, or 15 s. `ask` gets a passphrase from a
+    person, whose time does not count. Raises a HostError that says what failed, why, and what to type next.
     """
     config = resolve(name, ssh_config, environ=environ, timeout_s=connect_timeout_s or CONNECT_TIMEOUT_S)
+    return log_in(config, connect_timeout_s=connect_timeout_s, environ=environ, ask=ask)
+
+
+def log_in(
+    config: SshConfig,
+    *,
+    connect_timeout_s: float | None = None,
+    environ: Mapping[str, str] = os.environ,
+    ask: Ask = ask_at_terminal,
+    report: Report = lambda step, detail: None,
+) -> SshHost:
+    """connect() for a name that has been resolved; `report` hears of each step as it is done."""
     deadline = Deadline(connect_timeout_s or config.connect_timeout_s or CONNECT_TIMEOUT_S)
+
+    def session(sock: socket.socket, report: Report) -> paramiko.Transport:
+        transport = handshake(sock, config, deadline, report)
+        try:
+            identity = authenticate(transport, config, deadline, ask)
+        except BaseException:
+            end(transport)
+            raise
+        report("login", f"{config.user}, with {identity or 'no key'}")
+        transport.set_keepalive(alive_interval_s(config))
+        return transport
+
     argv = proxy_argv(config, environ)
     if argv is None:
-        return SshHost(config, _log_in(dial(config, deadline), config, deadline))
+        return SshHost(config, session(dial(config, deadline, report), report))
+
+    def report_proxy_too(step: str, detail: str) -> None:
+        if step == "key exchange":  # no earlier: until then it may not have reached the host
+            report("proxy", shlex.join(argv))
+        report(step, detail)
+
     proxy = Proxy(argv, config, environ)
     try:
-        return SshHost(config, _log_in(proxy.sock, config, deadline), proxy)
+        return SshHost(config, session(proxy.sock, report_proxy_too), proxy)
     except ConnectionLost as error:
-        failure = proxy.failure()
+        failure = proxy.failure(error)
         proxy.close()
         raise failure from error
     except ConnectTimeout as error:
@@ -58,17 +91,6 @@ def connect(
     except BaseException:
         proxy.close()
         raise
-
-
-def _log_in(sock: socket.socket, config: SshConfig, deadline: Deadline) -> paramiko.Transport:
-    transport = handshake(sock, config, deadline)
-    try:
-        authenticate(transport, config, deadline)
-    except BaseException:
-        end(transport)
-        raise
-    transport.set_keepalive(alive_interval_s(config))
-    return transport
 
 
 class SshHost:

@@ -13,7 +13,7 @@ import shlex
 import socket
 import subprocess
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +23,12 @@ from ddtool.transport.text import last_lines
 # What ssh itself refuses in a host name, and a blank: none of them may reach a shell through ProxyCommand.
 _FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
 
+_HOP = re.compile(
+    r"(?:ssh://)?(?:(?P<user>.+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:@/]+))(?::(?P<port>\d+))?/?"
+)
+
 # Set by the user, meant to change the connection, and not done here. `doctor ssh` shows them.
-_NOT_OBEYED = ("bindinterface", "knownhostscommand", "pkcs11provider", "remotecommand")
+NOT_OBEYED = ("bindinterface", "knownhostscommand", "pkcs11provider", "proxyusefdpass", "remotecommand")
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,16 @@ class SshConfig:
     server_alive_count: int = 3
     algorithms: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
-    )  # kex, ciphers, macs, keys, pubkeys
+    )  # kex, ciphers, macs, keys, authorities, pubkeys
     not_obeyed: tuple[str, ...] = ()  # options in force that ddtool does not act on
 
     @property
     def known_hosts(self) -> tuple[str, ...]:
         return (*self.user_known_hosts, *self.global_known_hosts)
+
+    @property
+    def not_obeyed_names(self) -> tuple[str, ...]:
+        return tuple(option.partition(" ")[0] for option in self.not_obeyed)
 
     @property
     def where(self) -> str:
@@ -85,7 +93,30 @@ def resolve(
     its configuration, ConnectTimeout when a `Match exec` of the configuration does not return.
     """
     check_name(name)
-    command = ["ssh", "-G", *(["-F", ssh_config] if ssh_config else []), "--", name]
+    text, _ = ask_ssh(name, ["--", name], ssh_config, environ, timeout_s)
+    return parse(name, ssh_config, text, environ)
+
+
+def resolve_hop(
+    hop: str, ssh_config: str | None, *, environ: Mapping[str, str], timeout_s: float = 15
+) -> SshConfig:
+    """A host of a ProxyJump chain, `[ssh://][user@]host[:port]`, as ssh will resolve it. Raises as resolve()."""
+    text, _ = ask_ssh(hop, destination(hop), ssh_config, environ, timeout_s)
+    return parse(hop, ssh_config, text, environ)
+
+
+def ask_ssh(
+    name: str,
+    arguments: Sequence[str],
+    ssh_config: str | None,
+    environ: Mapping[str, str],
+    timeout_s: float,
+    *,
+    verbose: bool = False,
+) -> tuple[str, str]:
+    """stdout and stderr of `ssh -G`, which connects to nothing. `verbose`: stderr says what was read."""
+    options = [*(["-F", ssh_config] if ssh_config else []), *(["-vvv"] if verbose else [])]
+    command = ["ssh", "-G", *options, *arguments]
     try:
         done = subprocess.run(
             command,
@@ -107,13 +138,23 @@ def resolve(
             why="a `Match exec` command in the ssh configuration does not return",
             hint=shlex.join(command),
         ) from error
+    stderr = done.stderr.decode(errors="replace")
     if done.returncode:
         raise HostError(
             f"ssh refuses its configuration for {name}",
-            why=last_lines(done.stderr.decode(errors="replace"), 3) or f"exit status {done.returncode}",
+            why=last_lines(stderr, 3) or f"exit status {done.returncode}",
             hint=shlex.join(command),
         )
-    return parse(name, ssh_config, done.stdout.decode(errors="replace"), environ)
+    return done.stdout.decode(errors="replace"), stderr
+
+
+def destination(hop: str) -> list[str]:
+    """`[ssh://][user@]host[:port]` as arguments: ssh takes a port only in a URI, and no IPv6 address there (9.2)."""
+    match = _HOP.fullmatch(hop)
+    if not match:
+        return ["--", hop]
+    user, host, port = match["user"], match["v6"] or match["host"], match["port"]
+    return [*(["-l", user] if user else []), *(["-p", port] if port else []), "--", host]
 
 
 def check_name(name: str) -> None:
@@ -127,10 +168,7 @@ def check_name(name: str) -> None:
 
 def parse(name: str, config_file: str | None, text: str, environ: Mapping[str, str]) -> SshConfig:
     """`text`, the output of `ssh -G`, as an SshConfig. Asks only whether known_hosts paths with blanks exist."""
-    values: dict[str, list[str]] = defaultdict(list)
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        values[key.lower()].append(value)
+    values = options(text)
 
     def one(key: str, default: str = "") -> str:
         return values[key][0] if values[key] else default
@@ -173,8 +211,17 @@ def parse(name: str, config_file: str | None, text: str, environ: Mapping[str, s
         algorithms={
             ours: tuple(one(theirs).split(",")) for ours, theirs in _ALGORITHMS.items() if one(theirs)
         },
-        not_obeyed=tuple(f"{key} {one(key)}" for key in _NOT_OBEYED if unless_none(key)),
+        not_obeyed=tuple(f"{key} {one(key)}" for key in NOT_OBEYED if one(key) not in ("", "no", "none")),
     )
+
+
+def options(text: str) -> dict[str, list[str]]:
+    """The output of `ssh -G`: option in lower case → its values; a missing option has none."""
+    values: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        values[key.lower()].append(value)
+    return values
 
 
 _ALGORITHMS = {
@@ -182,6 +229,7 @@ _ALGORITHMS = {
     "ciphers": "ciphers",
     "macs": "macs",
     "keys": "hostkeyalgorithms",
+    "authorities": "casignaturealgorithms",
     "pubkeys": "pubkeyacceptedalgorithms",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from ddtool.errors import DdtoolError, PreflightError, PythonMissing, SudoNeedsPassword
+from ddtool.errors import ConnectTimeout, DdtoolError, PreflightError, PythonMissing, SudoNeedsPassword
 from ddtool.transport.text import last_lines
 
 # sudo's and the shells' own words, in English; in another language only their "sudo:" is the same.
@@ -17,15 +17,22 @@ _NOT_A_SUDOER = re.compile(
 )
 _WANTS_TTY = re.compile(r"sudo: sorry, you must have a tty to run sudo")
 _NO_SUDO = re.compile(r"sudo: (command )?not found|[Uu]nknown command:? .?sudo|command not found: sudo")
+_NO_COMMANDS = re.compile(
+    r"This account is currently not available|allows sftp connections only|nologin|"
+    r"[Rr]emote command execution is not allowed|[Ss]hell access is disabled"
+)
+_CANNOT_RUN = re.compile(r"python3\S* .*Permission denied|unable to execute \S*python3\S* Permission denied")
 
 
-def explain_start_failure(stderr: str, exit_status: int | None, user: str, host: str) -> DdtoolError:
+def explain_start_failure(
+    stderr: str, exit_status: int | None, user: str, host: str, stdout: str = ""
+) -> DdtoolError:
     """The error for an agent that ended before its handshake line.
 
-    `stderr` is what the command wrote there, `exit_status` None when the host gave none, `user` the login, `host`
-    the name that `ssh` takes.
+    `stderr` and `stdout` are what was written there instead, `exit_status` None when the host gave none, `user` the
+    login, `host` the name that `ssh` takes.
     """
-    said = last_lines(stderr, 8)
+    said = last_lines(stdout + stderr, 8)
     ssh = f"ssh -t {shlex.quote(host)}"
     rule = f"{user} ALL=(root) NOPASSWD: /usr/bin/python3"
     grant = f"{ssh} sudo visudo -f /etc/sudoers.d/ddtool   # and put there: {rule}"
@@ -34,6 +41,12 @@ def explain_start_failure(stderr: str, exit_status: int | None, user: str, host:
             f"{host} has no python3",
             why="ddtool's agent is a Python program, version 3.8 or later",
             hint=f"{ssh} sudo apt-get install python3   # or with the host's own package manager",
+        )
+    if _CANNOT_RUN.search(stderr):
+        return PreflightError(
+            f"python3 on {host} cannot be executed",
+            why=f"{said}\nits file system is mounted noexec, or the file may not be executed by {user}",
+            hint=f"{ssh} 'findmnt -T $(command -v python3) -o TARGET,OPTIONS; ls -lL $(command -v python3)'",
         )
     if _WANTS_TTY.search(stderr):
         return SudoNeedsPassword(
@@ -62,8 +75,33 @@ def explain_start_failure(stderr: str, exit_status: int | None, user: str, host:
     if said.rpartition("\n")[2].startswith("sudo: "):
         return SudoNeedsPassword(f"sudo on {host} refuses {user}", why=said, hint=grant)
     ended = "without an exit status" if exit_status is None else f"with exit status {exit_status}"
-    return DdtoolError(
+    if _NO_COMMANDS.search(stdout + stderr):
+        return PreflightError(
+            f"{user} may run no commands on {host}",
+            why=said,
+            hint="log in as a user with a real shell, without ForceCommand or `command=` before the key",
+        )
+    return PreflightError(
         f"the agent on {host} ended {ended} before it answered",
-        why=said or "it wrote nothing",
+        why=said
+        or "it wrote nothing: a start-up file of the shell may end it, or a forced command has its place",
         hint=f"see whether `ssh {shlex.quote(host)} python3 -V` works",
+    )
+
+
+def endless_noise(said: str, host: str) -> DdtoolError:
+    """For a start-up file that prints without end in place of the agent's first line."""
+    return PreflightError(
+        f"{host}: the login shell prints without end before the agent's first line",
+        why=last_lines(said, 3),
+        hint=f"look at what `ssh {shlex.quote(host)} true` prints: .bashrc may print only where [ -t 1 ]",
+    )
+
+
+def no_start(said: str, seconds: float, host: str) -> DdtoolError:
+    """For a login that worked and a command that neither ends nor starts the agent."""
+    return ConnectTimeout(
+        f"{host}: logged in, but the agent did not start within {seconds:.0f} s",
+        why=last_lines(said, 8) or "nothing was written: a start-up file of the shell may wait for something",
+        hint=f"see whether `ssh {shlex.quote(host)} true` returns",
     )

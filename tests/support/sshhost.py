@@ -1,0 +1,114 @@
+"""A host to reach in tests: a real sshd, an ssh configuration that leads to it, and what a test asks of both."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.sshd import USER, Sshd, public
+
+from ddtool.errors import HostError
+from ddtool.transport.knownhosts import public_key
+from ddtool.transport.ssh import SshHost, connect
+
+
+@dataclass
+class Server:
+    """An sshd with an ed25519 and an RSA host key, which lets `user` and `rsa` in."""
+
+    sshd: Sshd
+    ed25519: Path
+    rsa: Path
+    user: Path
+    user_rsa: Path
+
+    @property
+    def port(self) -> int:
+        return self.sshd.port
+
+
+class Config:
+    """An ssh configuration with the Host `gpu`; keyword arguments are its options."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self.known_hosts = folder / "known_hosts"
+        self.file = folder / "config"
+        self.know(f"[127.0.0.1]:{server.port} {public(server.ed25519)}")
+
+    def know(self, *lines: str) -> None:
+        self.known_hosts.write_text("".join(f"{line}\n" for line in lines))
+
+    def write(self, before: str = "", after: str = "", **options: object) -> str:
+        merged = {
+            "HostName": "127.0.0.1",
+            "Port": self.server.port,
+            "User": USER,
+            "IdentityFile": self.server.user,
+            "IdentityAgent": "none",
+            "UserKnownHostsFile": self.known_hosts,
+            "GlobalKnownHostsFile": "none",
+            **options,
+        }
+        lines = [f"  {key} {value}\n" for key, value in merged.items() if value is not None]
+        self.file.write_text(before + "Host gpu\n" + "".join(lines) + after)
+        return str(self.file)
+
+    def connect(self, timeout: float = 10, **options: object) -> SshHost:
+        return connect("gpu", ssh_config=self.write(**options), connect_timeout_s=timeout)
+
+    def failure(self, cls: type[HostError], timeout: float = 10, **options: object) -> HostError:
+        """The error of a connection that must fail: exactly of this class, exit code 3, with a next command."""
+        before = threading.enumerate()
+        with pytest.raises(HostError) as caught:
+            self.connect(timeout, **options)
+        assert not new_threads(before)
+        assert type(caught.value) is cls, f"{caught.value} {caught.value.why}"
+        assert caught.value.exit_code == 3
+        assert caught.value.why and caught.value.hint
+        return caught.value
+
+
+def new_threads(before: list[threading.Thread]) -> list[threading.Thread]:
+    """Threads that came since and do not end: a cancelled timer takes a moment."""
+    new = [thread for thread in threading.enumerate() if thread not in before]
+    for thread in new:
+        thread.join(0.5)
+    return [thread for thread in new if thread.is_alive()]
+
+
+def run(host: SshHost, command: str, stdin: bytes = b"") -> tuple[bytes, str, int | None]:
+    channel = host.open(command)
+    if stdin:
+        channel.send(stdin)
+    output = b""
+    while part := channel.recv(65536, 10):
+        output += part
+    status = channel.exit_status(10)
+    stderr = channel.stderr_tail()
+    channel.close()
+    return output, stderr, status
+
+
+def assert_reaches(host: SshHost) -> None:
+    """A connection is proof enough; a command costs the login shell's start."""
+    assert host.alive
+    host.close()
+
+
+def jump_config(config: Config, **options: object) -> dict[str, object]:
+    """`gpu` behind the Host `jump`, which is another name of the same sshd."""
+    jump = (
+        f"Host jump\n  HostName 127.0.0.1\n  Port {config.server.port}\n  User {USER}\n  IdentityAgent none\n"
+        f"  IdentityFile {options.pop('jump_key', config.server.user)}\n  GlobalKnownHostsFile none\n"
+        f"  UserKnownHostsFile {options.pop('jump_known_hosts', config.known_hosts)}\n"
+    )
+    return {"ProxyJump": "jump", "after": jump, **options}
+
+
+def fingerprint(key: Path) -> str:
+    found = public_key(public(key).split())
+    assert found is not None
+    return found.fingerprint

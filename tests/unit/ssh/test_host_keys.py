@@ -1,0 +1,93 @@
+"""Host keys: which are trusted, by which file, and what is said of the others."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.sshd import keygen, public
+from support.sshhost import Config, assert_reaches, fingerprint
+
+from ddtool.errors import HostError, HostKeyChanged, HostKeyUnknown
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_known_among_other_lines(config: Config, hashed: bool) -> None:
+    where = f"[127.0.0.1]:{config.server.port}"
+    config.know(
+        f"@cert-authority *.example.com {public(config.server.user)}",  # paramiko's own reader dies on it
+        f"other {public(config.server.rsa)}",
+        f"{where} {public(config.server.ed25519)}",
+    )
+    if hashed:
+        subprocess.run(["ssh-keygen", "-H", "-f", str(config.known_hosts)], check=True, capture_output=True)
+        assert where not in config.known_hosts.read_text()
+    config.known_hosts.write_text("a line that means nothing\n" + config.known_hosts.read_text())
+    assert_reaches(config.connect())
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+def test_the_known_type_of_key_is_asked_for(config: Config, kind: str) -> None:
+    config.know(f"[127.0.0.1]:{config.server.port} {public(getattr(config.server, kind))}")
+    assert_reaches(config.connect())
+
+
+def test_known_for_the_bare_name(config: Config) -> None:
+    config.know(f"127.0.0.1 {public(config.server.ed25519)}")
+    assert_reaches(config.connect())
+
+
+def test_known_in_the_second_and_in_the_global_file(config: Config, tmp_path: Path) -> None:
+    config.known_hosts.rename(tmp_path / "second")
+    assert_reaches(config.connect(UserKnownHostsFile=f"{tmp_path}/none {tmp_path}/second"))
+    assert_reaches(config.connect(UserKnownHostsFile="none", GlobalKnownHostsFile=tmp_path / "second"))
+
+
+def test_host_key_alias(config: Config) -> None:
+    config.know(f"the-gpu {public(config.server.ed25519)}")
+    assert_reaches(config.connect(HostKeyAlias="the-gpu"))
+
+
+@pytest.mark.parametrize("checking", ["ask", "accept-new", "no"])
+def test_an_unknown_key_is_never_accepted(config: Config, checking: str) -> None:
+    config.know()
+    error = config.failure(HostKeyUnknown, StrictHostKeyChecking=checking)
+    assert fingerprint(config.server.ed25519) in (error.why or "") or fingerprint(config.server.rsa) in (
+        error.why or ""
+    )
+    assert str(config.known_hosts) in (error.why or "")
+    assert (error.hint or "").startswith(f"ssh -F {config.file} gpu")
+    assert config.known_hosts.read_text() == ""
+
+
+def test_a_changed_key(config: Config, tmp_path: Path) -> None:
+    other = keygen(tmp_path / "other")
+    config.know("# a comment", f"[127.0.0.1]:{config.server.port} {public(other)}")
+    error = config.failure(HostKeyChanged)
+    why = error.why or ""
+    assert fingerprint(other) in why and fingerprint(config.server.ed25519) in why
+    assert f"{config.known_hosts}:2" in why
+    assert "ssh-keygen -R" in (error.hint or "")
+
+
+def test_only_another_type_is_known(config: Config, tmp_path: Path) -> None:
+    config.know(f"[127.0.0.1]:{config.server.port} {public(keygen(tmp_path / 'e', 'ecdsa'))}")
+    error = config.failure(HostKeyUnknown)
+    assert f"{config.known_hosts}:1" in (error.why or "")
+
+
+def test_a_revoked_key(config: Config, tmp_path: Path) -> None:
+    where = f"[127.0.0.1]:{config.server.port}"
+    config.know(f"{where} {public(config.server.ed25519)}", f"@revoked * {public(config.server.ed25519)}")
+    assert "revoked" in config.failure(HostKeyChanged).message
+    config.know(f"{where} {public(config.server.ed25519)}")
+    (tmp_path / "revoked").write_text(public(config.server.ed25519) + "\n")
+    assert "revoked" in config.failure(HostKeyChanged, RevokedHostKeys=tmp_path / "revoked").message
+    assert "RevokedHostKeys" in config.failure(HostError, RevokedHostKeys=tmp_path / "missing").message
+
+
+def test_a_host_known_by_an_authority_only(config: Config) -> None:
+    config.know(f"@cert-authority * {public(config.server.user)}")
+    error = config.failure(HostKeyUnknown)
+    assert "shows no certificate" in (error.why or "") and "HostCertificate" in (error.hint or "")

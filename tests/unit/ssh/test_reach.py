@@ -1,0 +1,133 @@
+"""Links that do not come about: names, ports, silence, other services."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support.sshd import free_port, silent_listener
+from support.sshhost import Config, assert_reaches
+
+from ddtool.errors import (
+    ConnectionLost,
+    ConnectionRefused,
+    ConnectTimeout,
+    HostError,
+    HostKeyUnknown,
+    NameNotResolved,
+)
+
+
+def test_a_name_that_does_not_resolve(config: Config) -> None:
+    error = config.failure(NameNotResolved, HostName="name.invalid")
+    assert "name.invalid" in error.message
+
+
+def test_a_port_that_refuses(config: Config) -> None:
+    port = free_port()
+    assert f"127.0.0.1:{port}" in config.failure(ConnectionRefused, Port=port).message
+
+
+def test_a_name_server_that_does_not_answer(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait(30) and [])
+    with pytest.raises(ConnectTimeout) as caught:
+        config.connect(0.3)
+    answered.set()
+    assert "DNS" in (caught.value.why or "")
+
+
+@pytest.fixture
+def dropping() -> Iterator[int]:
+    """A port as good as behind a firewall: a listener whose queue is full answers no SYN."""
+    if sys.platform != "linux":
+        pytest.skip("other systems refuse instead of dropping")
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        waiting = [socket.socket() for _ in range(4)]
+        for sock in waiting:
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+        yield int(listener.getsockname()[1])
+        for sock in waiting:
+            sock.close()
+
+
+def test_a_host_that_drops_packets(config: Config, dropping: int) -> None:
+    error = config.failure(ConnectTimeout, timeout=0.4, Port=dropping)
+    assert "no answer to a TCP connection" in (error.why or "")
+
+
+def test_an_address_that_drops_leaves_time_for_the_next(
+    config: Config, dropping: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tcp = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+    answers = [(*tcp, ("127.0.0.1", dropping)), (*tcp, ("127.0.0.1", config.server.port))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answers)
+    assert_reaches(config.connect(2))
+
+
+def test_a_listener_that_never_says_a_word(config: Config) -> None:
+    with silent_listener() as port:
+        error = config.failure(ConnectTimeout, timeout=0.5, Port=port)
+    assert "no SSH banner" in (error.why or "")
+    assert "0.5 s" in error.message
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP/1.1 400"), (b"", "closed the connection")]
+)
+def test_a_listener_that_is_no_sshd(config: Config, words: bytes, why: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            near, _ = listener.accept()
+            near.sendall(words)
+            near.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ConnectionLost) as caught:
+            config.connect(Port=listener.getsockname()[1])
+        thread.join()
+    assert "before its SSH banner" in caught.value.message
+    assert why in (caught.value.why or "")
+
+
+def test_a_key_exchange_that_never_ends(config: Config) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepted: list[socket.socket] = []
+
+        def answer() -> None:
+            near, _ = listener.accept()
+            near.sendall(b"SSH-2.0-stuck\r\n")
+            accepted.append(near)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ConnectTimeout) as caught:
+            config.connect(0.5, Port=listener.getsockname()[1])
+        thread.join()
+        accepted[0].close()
+    assert "SSH-2.0-stuck, but the key exchange" in (caught.value.why or "")
+
+
+def test_no_algorithm_in_common(config: Config) -> None:
+    assert "leaves no ciphers" in config.failure(HostError, Ciphers="chacha20-poly1305@openssh.com").message
+
+
+def test_paramiko_prints_nothing(config: Config, capfd: pytest.CaptureFixture[str]) -> None:
+    """Outside pytest, which handles all records: a logger without a handler prints to stderr."""
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []
+    try:
+        config.know()
+        config.failure(HostKeyUnknown)
+        with silent_listener() as port:
+            config.failure(ConnectTimeout, timeout=0.3, Port=port)
+    finally:
+        root.handlers = handlers
+    assert capfd.readouterr() == ("", "")
