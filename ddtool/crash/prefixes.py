@@ -41,8 +41,12 @@ _JOURNAL_NO_PID = re.compile(
 _SYSLOG = re.compile(  # RFC 5424
     rf"<\d{{1,3}}>1 (?P<stamp>{_ISO}) \S+ (?P<ident>\S+) (?P<pid>\d+|-) \S+ (?:-|\[.*?\])(?: |$)"
 )
-_DMESG = re.compile(rf"\[(?: *\d+\.\d{{6}}|{_DAY} {_MONTH} [ \d]\d {_CLOCK} \d{{4}})\] ")
-_COMPOSE = re.compile(r"(?P<ident>(?=[\d.-]*[A-Za-z])\w[\w.@/-]{0,80}?) *\|(?: |$)")
+_DMESG = re.compile(
+    rf"(?:[a-z]+ *:[a-z]+ *: )?\[(?: *\d+\.\d{{6}}|{_DAY} {_MONTH} [ \d]\d {_CLOCK} \d{{4}})\] "
+)
+_COMPOSE = re.compile(
+    r"\[?(?P<ident>(?=[\d.-]*[A-Za-z])\w[\w.@/-]{0,80}?)\]? *\|(?: |$)"
+)  # podman: in brackets
 _POD = re.compile(r"\[(?:pod/)?(?P<ident>[\w.-]+(?:/[\w.-]+)+)\](?: |$)")
 _CRI = re.compile(rf"(?P<stamp>{_ISO}) (?P<stream>stdout|stderr) (?P<tag>[FP])(?: |$)")
 _STAMP = re.compile(rf"(?P<stamp>{_ISO})(?: |$)")
@@ -223,6 +227,7 @@ def _torch(line: Peeled) -> None:
 
 def source_of(text: str) -> Source:
     """Who says so, by the message alone: `journalctl -o cat` does not tell."""
+    text = text[:500]
     if KERNEL_TEXT.match(text):
         return "kernel"
     return "pid1" if MANAGER_TEXT.match(text) else "unit"

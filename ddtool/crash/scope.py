@@ -19,7 +19,9 @@ _COMM = re.compile(
 _WITNESS = re.compile(
     r"nvidia|nv-|fabricmanager|earlyoom|container|kubelet|docker"
 )  # idents that speak about the host
-_REQUEST = re.compile(r"(?:Receive|Finish): obj=|request\.(?:received|finished) obj=|Received request \S+: ")
+_REQUEST = re.compile(
+    r"(?P<sglang>Receive: obj=|Finish: obj=)|request\.(?:received|finished) obj=|Received request \S+: "
+)
 _QUOTE_LINES = 400  # lines that one logged request may go on for
 _PID = re.compile(r"\bpid[= ]'?(\d+)|\bPID (\d+)|\bProcess (\d+)", re.I)
 
@@ -63,15 +65,16 @@ def _quoted(lines: Sequence[Line]) -> Iterator[int]:
         if line.source != "unit":
             continue
         writer = (line.ident, line.pid)
-        if _REQUEST.match(line.text):
+        if request := _REQUEST.match(line.text):
             yield index
-            open_for[writer] = 0 if line.text.endswith((")", "}")) else _QUOTE_LINES
+            ends = not request["sglang"] or line.text.endswith((")", "}"))
+            open_for[writer] = 0 if ends else _QUOTE_LINES
         elif open_for.get(writer, 0):
             if _has_stamp(line):
                 open_for[writer] = 0
-            else:
-                yield index
-                open_for[writer] = 0 if line.text.endswith((")", "}")) else open_for[writer] - 1
+                continue
+            yield index
+            open_for[writer] = 0 if line.text.endswith((")", "}")) else open_for[writer] - 1
 
 
 def _has_stamp(line: Line) -> bool:

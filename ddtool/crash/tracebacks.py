@@ -103,8 +103,11 @@ class _Reader:
         text = line.text
         if group := _GROUP.match(text):
             text = text[group.end() :]
-        if line.source != "unit" or not text.strip():
-            self._speaking = None if line.source == "unit" else self._speaking
+        if line.source != "unit":
+            return
+        if not text.strip():
+            if self._speaking and not self._speaking.dump:
+                self._speaking = None
             return
         if HEAD in text:
             self._begin(line)
@@ -208,7 +211,7 @@ class _Reader:
             return True
         if not waiting or not (_named_exception(text) or (len(waiting) == 1 and found["name"][0].isupper())):
             return False
-        block = max(waiting, key=lambda block: (len(block.frames), -block.last))
+        block = min(waiting, key=lambda block: (block.state == "file", block.last))  # whose turn it is
         self._open.remove(block)
         block.lines.append(line)
         self._close(block, line, found)
