@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ddtool.cli import diag_run
+from ddtool.cli import diag_run, diag_show
 from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, YesOpt
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ DryRunOpt = Annotated[bool, typer.Option("--dry-run", help="Show the plan and to
 
 
 def register(root: typer.Typer) -> None:
+    app.command()(diag_show.show)
     app.command()(diag_run.run)
     root.add_typer(app, name="diag")
     root.command()(restore)
@@ -44,42 +45,20 @@ def list_patches(json: JsonOpt = False) -> None:
 
     patches = load_all()
     if json:
-        output.emit("diag.list", {"patches": [about(patch) for patch in patches]})
+        output.emit("diag.list", {"patches": [diag_show.about(patch) for patch in patches]})
         return
-    rows = [(patch.name, patch.kind, ", ".join(patch.releases), patch.summary) for patch in patches]
-    output.stdout().print(output.table(None, ("name", "kind", "releases", "what it shows"), rows))
-
-
-def about(patch: Any) -> dict[str, Any]:
-    fields = ("name", "kind", "summary", "cost", "expires", "events", "releases", "sha")
-    return {name: getattr(patch, name) for name in fields}
-
-
-@app.command()
-def show(
-    name: Annotated[str, typer.Argument(help="The diagnostic's name.")],
-    json: JsonOpt = False,
-) -> None:
-    """One diagnostic: what it shows, its events, its cost, and the code that it inserts."""
-    from ddtool.cli import output
-    from ddtool.diagnostics.definition import load
-
-    patch = load(name)
-    if json:
-        output.emit("diag.show", {**about(patch), "targets": patch.to_json()["targets"]})
-        return
-    console = output.stdout()
-    console.print(f"{patch.name} ({patch.kind})", style="bold")
-    console.print(patch.summary)
-    console.print(f"cost: {patch.cost}")
-    if patch.expires:
-        console.print(f"expires: {patch.expires} days after it was enabled")
-    console.print(output.table("events", ("event", "when, and its fields"), patch.events.items()))
-    for target in patch.targets:
-        console.print(f"{target.file}, {target.function} ({', '.join(target.releases)})", style="bold")
-        for edit in target.edits:
-            console.print(f"  {edit.place} `{edit.anchor}`:", style="dim")
-            console.print("\n".join(f"    {line}" for line in edit.code.splitlines()), soft_wrap=True)
+    rows = [
+        (
+            patch.name,
+            patch.kind,
+            f"{patch.expires} days" if patch.expires else "never",
+            ", ".join(patch.releases),
+            patch.summary,
+        )
+        for patch in patches
+    ]
+    columns = ("name", "kind", "expires", "releases", "what it shows")
+    output.stdout().print(output.table(None, columns, rows))
 
 
 @app.command()
