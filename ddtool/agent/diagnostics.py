@@ -52,7 +52,7 @@ def preview(ctx: Context, request: Json) -> Json:
         "notes": made.notes,
         "unknown": made.unknown,
         "site": str(install.root),
-        "units": proof.units_using(record.site_packages(request["venv"])),
+        "units": proof.units_using(record.site_packages(request["venv"]), request["venv"], ctx.units),
     }
 
 

@@ -99,8 +99,8 @@ class Experiment:
             if not unit.is_active(unit.show(self.name)):
                 return
             if quiet_at is None and len(self.answers) == len(wanted):
-                good = all(item["status"] == 200 for item in self.answers)
-                quiet_at = time.monotonic() + (GRACE_S if good else ERROR_GRACE_S)
+                broken = any(item["status"] >= 500 for item in self.answers)
+                quiet_at = time.monotonic() + (ERROR_GRACE_S if broken else GRACE_S)
             if quiet_at is not None and time.monotonic() > quiet_at:
                 return
             time.sleep(POLL_S)

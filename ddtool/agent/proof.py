@@ -58,18 +58,37 @@ def _read(path: Path) -> Optional[Json]:
     return proof if isinstance(proof, dict) else None
 
 
-def units_using(site: Path, proc: Path = Path("/proc")) -> Dict[str, List[int]]:
-    """Units (or `pid N` outside of one) whose processes map files of a site-packages folder, with their pids."""
+def units_using(
+    site: Path, venv: str, units: Path = Path("/etc/systemd/system"), proc: Path = Path("/proc")
+) -> Dict[str, List[int]]:
+    """Units that use an installation → pids of their processes; `pid N` for a process outside of one.
+
+    A process uses it that maps files below its site-packages (native modules), or whose program is the venv's. A unit
+    that does not run, too, when its file starts the venv's program: it will load what is there then.
+    """
+    programs = tuple({f"{venv}/bin/", f"{Path(venv).resolve()}/bin/"})
     users: Dict[str, List[int]] = {}
-    needle = f"{site}/"
+    for path in sorted(units.glob("*.service")):
+        if any(program in text for program in programs for text in _commands(path)):
+            users[path.name[: -len(".service")]] = []
     for folder in sorted(proc.iterdir()):
         if not folder.name.isdigit():
             continue
         try:
-            if needle not in (folder / "maps").read_text(errors="replace"):
+            mapped = f"{site}/" in (folder / "maps").read_text(errors="replace")
+            if not mapped and not (folder / "cmdline").read_text(errors="replace").startswith(programs):
                 continue
             found = UNIT.findall((folder / "cgroup").read_text())
         except OSError:
             continue
         users.setdefault(found[-1] if found else f"pid {folder.name}", []).append(int(folder.name))
     return users
+
+
+def _commands(path: Path) -> List[str]:
+    try:
+        return [
+            line for line in path.read_text(errors="replace").splitlines() if line.startswith("ExecStart=")
+        ]
+    except OSError:
+        return []

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ddtool.journal.follow import LinkEvent
     from ddtool.journal.records import Record
     from ddtool.profile import Profile
+    from ddtool.transport.agent import Agent
 
 LINES = 100
 
@@ -63,7 +64,6 @@ def logs(
     Without --since, a filter looks through the current run.
     """
     from ddtool.cli import options, output
-    from ddtool.deploy.session import open_agent
     from ddtool.errors import UsageError
     from ddtool.journal import follow as following
 
@@ -79,7 +79,7 @@ def logs(
     shown = 0
     try:
         for record in following.follow(
-            lambda: open_agent(name), request, on_event=_tell_link, on_end=_announcer(chosen, name, json)
+            _opener(chosen, name), request, on_event=_tell_link, on_end=_announcer(chosen, name, json)
         ):
             show(record)
             shown += 1
@@ -87,6 +87,28 @@ def logs(
         raise typer.Exit(130) from None
     if not shown:
         output.words(f"no records of {chosen.service.unit} on {name} match")
+
+
+def _opener(profile: Profile, host: str) -> Callable[[], Agent]:
+    """Opens the agent; the first time it also says which diagnostics are on, since their lines are in the log."""
+    from ddtool.cli import output
+    from ddtool.deploy.session import open_agent
+    from ddtool.diagnostics.view import banner
+
+    told = False
+
+    def open_and_tell() -> Agent:
+        nonlocal told
+        agent = open_agent(host)
+        if not told:
+            told = True
+            state = agent.call("diag.state", venv=profile.engine.venv, unit=profile.service.unit)
+            line = banner(state)
+            if line:
+                output.words(line, "yellow")
+        return agent
+
+    return open_and_tell
 
 
 def _printer(as_json: bool, raw: bool) -> Callable[[Record], None]:

@@ -96,6 +96,8 @@ def answers(release: Found) -> str:
 
 def diagnostics(state: Found | None) -> list[tuple[str, str]]:
     """One line per enabled patch, and one per managed file that is not as it should be."""
+    from ddtool.diagnostics import view
+
     if state is None:
         return []
     ranks = len(state["ranks"])
@@ -103,8 +105,7 @@ def diagnostics(state: Found | None) -> list[tuple[str, str]]:
         (
             patch["kind"],
             f"{patch['name']}: {'on disk' if patch['on_disk'] else 'NOT on disk'}, "
-            f"loaded by {len(patch['loaded'])} of {ranks} ranks"
-            + (f", expired {patch['expires']}" if patch["expired"] else ""),
+            f"loaded by {len(patch['loaded'])} of {ranks} ranks" + view.expiry(patch),
         )
         for patch in state["patches"]
     ]

@@ -30,7 +30,7 @@ from ddtool.deploy.plan import (
     unit_on_disk,
 )
 from ddtool.deploy.release import Release, release_step, service_record
-from ddtool.deploy.toggle import Request, compose_step
+from ddtool.deploy.toggle import Request, compose_step, others_affected
 from ddtool.deploy.toggle import changes as file_changes
 from ddtool.diagnostics.definition import Definition
 from ddtool.errors import ConnectionLost, UsageError
@@ -151,7 +151,7 @@ def plan_experiment(
         changes=changes(name, preview, facts, ident, len(asked), timeout_s, same=same),
         steps=steps,
         outage=outage(facts, timeout_s),
-        warnings=list(preview["notes"]),
+        warnings=[*preview["notes"], *others_affected(name, preview)],
     )
 
 

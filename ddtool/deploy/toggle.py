@@ -60,11 +60,25 @@ def plan_toggle(
         kind=kind,
         unit=unit,
         release=release["id"] if release else "",
-        changes=changes(unit, preview, restarts=restarts),
+        changes=[*announced(request, preview), *changes(unit, preview, restarts=restarts)],
         steps=steps,
         outage=restart_outage(facts) if restarts else Outage(0, "nothing restarts"),
         warnings=warnings(unit, preview, facts, restarts=restarts, running=running),
     )
+
+
+def announced(request: Request, preview: Mapping[str, Any]) -> list[Change]:
+    """The patches that come, each with its expiry."""
+    if preview["nothing_to_do"]:
+        return []
+    rows = []
+    for patch in request.get("enable", ()):
+        days = patch.get("expires")
+        until = (
+            f"for {days} days: then status warns, and nothing reverts by itself" if days else "until disabled"
+        )
+        rows.append(Change("create", f"{patch['kind']} {patch['name']}", until))
+    return rows
 
 
 def changes(unit: str, preview: Mapping[str, Any], *, restarts: bool) -> list[Change]:
@@ -82,12 +96,18 @@ def changes(unit: str, preview: Mapping[str, Any], *, restarts: bool) -> list[Ch
 def warnings(
     unit: str, preview: Mapping[str, Any], facts: Mapping[str, Any], *, restarts: bool, running: bool
 ) -> list[str]:
-    said = list(preview["notes"])
-    others = [name for name in preview["units"] if name.removesuffix(".service") != unit]
-    if others:
-        said.append(f"these units run from the same environment and are affected too: {', '.join(others)}")
+    said = [*preview["notes"], *others_affected(unit, preview)]
     if running and not restarts and not preview["nothing_to_do"]:
         cost = restart_outage(facts)
         minutes = f"about {cost.seconds:.0f} s" if cost.seconds else cost.source
         said.append(f"running processes keep the old code until a restart ({minutes}); --restart does one")
     return said
+
+
+def others_affected(unit: str, preview: Mapping[str, Any]) -> list[str]:
+    others = [
+        f"{name} ({'runs' if pids else 'stopped'})"
+        for name, pids in preview["units"].items()
+        if name.removesuffix(".service") != unit
+    ]
+    return [f"these use the same environment and are affected too: {', '.join(others)}"] if others else []

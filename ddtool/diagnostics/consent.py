@@ -12,7 +12,7 @@ Preview = Mapping[str, Any]
 
 
 def check_affected(preview: Preview, unit: str, agreed: Sequence[str]) -> None:
-    """Other units that run from the same files have to be named; loose processes are only warned about.
+    """Other units that use the same files, running or not, have to be named; loose processes are only warned about.
 
     Raises UsageError with the option to add.
     """
@@ -24,7 +24,7 @@ def check_affected(preview: Preview, unit: str, agreed: Sequence[str]) -> None:
     )
     if others:
         raise UsageError(
-            f"these run from {preview['site']} too, and would load the changed files at their next start: "
+            f"these use {preview['site']} too, and would load the changed files at their next start: "
             + ", ".join(others),
             hint="add " + " ".join(f"--also-affects {name}" for name in others),
         )

@@ -15,10 +15,27 @@ def patch_rows(state: State) -> list[tuple[str, str, str, str]]:
         disk = (
             "lost by upgrade" if patch["lost"] else "yes" if patch["on_disk"] else "no: the file was changed"
         )
-        if patch["expired"]:
-            disk += f", expired {patch['expires']}"
+        disk += expiry(patch)
         rows.append((patch["name"], disk, loaded(patch, state["ranks"]), patch["why"] or ""))
     return rows
+
+
+def expiry(patch: Mapping[str, Any]) -> str:
+    """`, until 2026-12-13`, `, expired 2026-12-13`, or nothing for a patch without one."""
+    if not patch["expires"]:
+        return ""
+    return f", {'expired' if patch['expired'] else 'until'} {patch['expires']}"
+
+
+def banner(state: State) -> str | None:
+    """One line for whoever reads logs or figures of a service with diagnostics; None without any."""
+    named = [
+        f"{patch['name']} ({loaded(patch, state['ranks'])}{expiry(patch)})"
+        for patch in state["patches"]
+        if patch["kind"] == "diagnostic"
+    ]
+    named += [f"{name} (off, but {ranks} still run it)" for name, ranks in leftover_rows(state)]
+    return f"diagnostics: {'; '.join(named)}" if named else None
 
 
 def loaded(patch: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> str:

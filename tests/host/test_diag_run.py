@@ -53,11 +53,15 @@ def deployed(host: Sandbox) -> Iterator[Sandbox]:
         yield host
 
 
+@pytest.fixture(scope="module")
+def was(deployed: Sandbox) -> dict[str, Any]:
+    return look(deployed)
+
+
 @pytest.fixture
-def before(deployed: Sandbox) -> Iterator[dict[str, Any]]:
-    """The test ends with every managed file and the service as they were."""
-    was = look(deployed)
-    yield was
+def before(deployed: Sandbox, was: dict[str, Any]) -> Iterator[None]:
+    """The test ends with every managed file and the service as they were before the first one."""
+    yield
     assert look(deployed) == was
 
 
@@ -110,12 +114,6 @@ class TestOutcomes:
         assert (said["outcome"], said["conclusion"], said["events"]) == ("crashed elsewhere", "refuted", [])
         assert "cannot be committed" in said["stderr"]
 
-    def test_not_fired_under_load(self) -> None:
-        said = run("not fired", "--load", "3")
-        assert (said["outcome"], said["conclusion"], said["evidence"]) == ("not fired", "refuted", None)
-        assert [item["status"] for item in said["requests"]] == [200, 200, 200]
-        assert said["put_back"].endswith("runs again") and said["round_trips"] <= 4
-
     def test_hung_in_a_request(self) -> None:
         said = run("hung")
         assert (said["outcome"], said["conclusion"], said["phase"]) == (
@@ -125,6 +123,7 @@ class TestOutcomes:
         )
         assert said["evidence"]["stacks"] and "in wait_for_nothing" in said["stderr"]
 
+    @pytest.mark.slow
     def test_hung_at_the_start(self) -> None:
         said = run("hung at the start")
         assert (said["outcome"], said["phase"], said["asked"]) == ("hung", "loading weights", 0)
@@ -136,17 +135,27 @@ class TestOutcomes:
         assert "the weights cannot be loaded" in said["stderr"]
 
 
-def test_a_request_of_ones_own_on_a_service_that_is_stopped(deployed: Sandbox, tmp_path: Path) -> None:
-    """It is stopped afterwards, too; and a request that the service refuses proves nothing."""
+@pytest.mark.usefixtures("before")
+def test_not_fired_under_load_on_a_service_that_is_stopped(deployed: Sandbox) -> None:
+    """It is stopped afterwards, too."""
     assert ddtool("stop", "--yes").returncode == 0
-    was = look(deployed)
+    stopped = look(deployed)
+    said = run("not fired", "--load", "3")
+    assert (said["outcome"], said["conclusion"], said["evidence"]) == ("not fired", "refuted", None)
+    assert [item["status"] for item in said["requests"]] == [200, 200, 200]
+    assert look(deployed) == stopped and stopped["active"] == "inactive"
+    assert said["put_back"] == "the service is stopped, as it was" and said["round_trips"] <= 4
+    assert ddtool("start", "--yes").returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("before")
+def test_a_request_that_is_refused_proves_nothing(deployed: Sandbox, tmp_path: Path) -> None:
     request = tmp_path / "request.json"
     request.write_text(json.dumps({"prompt": "a b", "max_tokens": 3}))  # the mini service has no such route
     said = run("not fired", "--request", str(request))
     assert (said["outcome"], said["conclusion"]) == ("not fired", "inconclusive")
     assert said["requests"][0]["status"] == 404
-    assert look(deployed) == was and was["active"] == "inactive"
-    assert ddtool("start", "--yes").returncode == 0
 
 
 class Watched:
@@ -241,11 +250,11 @@ def test_a_power_cut_is_undone_by_the_next_boot(deployed: Sandbox, faults: Modul
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_the_executor_killed_at_every_act(deployed: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every seventh act, and all the others in turn over the runs: each file and the service as before."""
+def test_the_executor_killed_at_every_act(
+    deployed: Sandbox, was: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every seventh act, from a random one on: each managed file and the service as before."""
     monkeypatch.setattr("ddtool.transport.agent.agent_zipapp", doctored.agent)
-    monkeypatch.setattr("ddtool.agent.experiment.GRACE_S", 0.1)
-    was = look(deployed)
     at, ends = random.randrange(1, 8), 0
     while killed_at(deployed, at):
         over(deployed)

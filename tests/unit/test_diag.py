@@ -429,8 +429,20 @@ def test_units_that_run_from_an_installation_are_found(tmp_path: Path) -> None:
     (tmp_path / "10").mkdir()
     (tmp_path / "10/maps").write_text("/opt/venv/site/numpy/x.so")
     (tmp_path / "10/cgroup").write_text("0::/user.slice/user@7.service/app.slice/mine.service\n")
-    expected = {"mine": [10], "sglang-a": [7], "pid 8": [8]}
-    assert proof.units_using(Path("/opt/venv/site"), tmp_path) == expected
+    (tmp_path / "11").mkdir()
+    (tmp_path / "11/maps").write_text("/usr/lib/libc.so")  # pure Python so far: nothing native is mapped
+    (tmp_path / "11/cmdline").write_text("/opt/venv/bin/python\0-m\0sglang.launch_server\0")
+    (tmp_path / "11/cgroup").write_text("0::/system.slice/early.service\n")
+    units = tmp_path / "units"
+    units.mkdir()
+    (units / "stopped.service").write_text(
+        "[Service]\nExecStart=/opt/venv/bin/python -m sglang.launch_server\n"
+    )
+    (units / "another.service").write_text(
+        "[Service]\n# not /opt/venv/bin/\nExecStart=/opt/venv2/bin/python\n"
+    )
+    expected = {"mine": [10], "early": [11], "sglang-a": [7], "pid 8": [8], "stopped": []}
+    assert proof.units_using(Path("/opt/venv/site"), "/opt/venv", units, tmp_path) == expected
 
 
 def test_a_host_without_sglang_has_no_diagnostics(tmp_path: Path) -> None:

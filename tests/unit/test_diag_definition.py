@@ -16,7 +16,8 @@ from ddtool.errors import Drift, UsageError
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(data_folder("diag_patches") / "graph-copy", tmp_path / "graph-copy"))
+    """graph-copy with its neighbours: it may use what all diagnostics share."""
+    return Path(shutil.copytree(data_folder("diag_patches"), tmp_path / "shipped")) / "graph-copy"
 
 
 def rewritten(folder: Path, **changes: Any) -> Path:
@@ -54,6 +55,8 @@ def test_a_wrong_name_gets_the_nearest() -> None:
     ("changes", "where"),
     [
         ({"kind": "hack"}, "kind"),
+        ({"hypothesis": None}, "hypothesis"),
+        ({"hypothesis": {"fired": "x"}}, "hypothesis.not_fired"),
         ({"colour": "red"}, "colour"),
         ({"schema": "ddtool.patch/9"}, "schema"),
         ({"targets": []}, "targets"),
@@ -73,6 +76,7 @@ def test_a_bad_definition_names_file_and_key(folder: Path, changes: dict[str, An
 
 def patch(**more: Any) -> dict[str, Any]:
     row = {"name": "p", "sha": "1", "on_disk": True, "lost": False, "expired": False, "expires": None}
+    row["kind"] = "diagnostic"
     return {**row, "why": "", "loaded": [], **more}
 
 
@@ -111,6 +115,16 @@ def test_rows_say_lost_expired_and_changed() -> None:
         "no: the file was changed",
     ]
     assert rows[1][3] == "to see"
+
+
+def test_a_log_says_which_diagnostics_are_on() -> None:
+    patches = [patch(expires="2026-12-13", loaded=[0]), patch(name="fix", kind="fix")]
+    state = {"patches": patches, "ranks": [rank(0, stale=["old"])]}
+    assert (
+        view.banner(state)
+        == "diagnostics: p (by rank 0, until 2026-12-13); old (off, but rank 0 still run it)"
+    )
+    assert view.banner({"patches": patches[1:], "ranks": []}) is None
 
 
 def test_code_that_is_off_but_still_runs_is_shown() -> None:
