@@ -6,7 +6,7 @@ imports nothing of ddtool, and is also importable for tests.
     stdin   {version, jobs: [{file, content: base64, patches: [{name, targets: [TARGET]}]}]}
             TARGET {file, function, releases, append, ast_sha256, edits: [{anchor, place, code}]}
     stdout  {files: [{content: base64, patches: [NAME], unknown: [UNKNOWN]}]} | {error}
-            UNKNOWN {patch, function, ast_sha256, source, edits}
+            UNKNOWN {patch, file, function, ast_sha256, source, edits, missing: [NAME]}
 
 A patch may know several generations of a release, each with its own functions, in its own files. The one that fits
 is chosen by the functions' hashes, for all files of the request together: a version string proves nothing.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import builtins
 import hashlib
 import io
 import itertools
@@ -24,13 +25,14 @@ import re
 import sys
 import textwrap
 import tokenize
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 Target = Dict[str, Any]
 Patch = Dict[str, Any]
 Unknown = Dict[str, Any]
 
 PLACES = ("before", "after", "replace")
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # Fields that say nothing about meaning, or that not every Python version has.
 IGNORED = {"ctx", "kind", "type_comment"}
 
@@ -219,6 +221,37 @@ def plan_targets(sources: Dict[str, Source], name: str, targets: List[Target]) -
     return Planned(edits, unknown, len(targets) - len(unknown))
 
 
+def missing_names(tree: ast.Module, function: ast.AST, edits: List[Dict[str, str]]) -> List[str]:
+    """What the code to insert reads and a fork has renamed: it would compile, and then raise NameError."""
+    there = bound(tree, deep=False) | bound(function, deep=True) | set(dir(builtins))
+    missing: Set[str] = set()
+    for edit in edits:
+        try:
+            code = ast.parse(textwrap.dedent(edit["code"]))
+        except SyntaxError:  # compiling the result says it better
+            continue
+        used = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)}
+        missing |= used - there - bound(code, deep=True)
+    return [] if "*" in there else sorted(name for name in missing if not name.startswith("_ddtool_"))
+
+
+def bound(node: ast.AST, deep: bool) -> Set[str]:
+    """Names that assignments, arguments, imports and definitions bind; `deep`: in nested scopes, too."""
+    names: Set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            names.add(child.id)
+        elif isinstance(child, ast.arg):
+            names.add(child.arg)
+        elif isinstance(child, ast.alias):
+            names.add((child.asname or child.name).partition(".")[0])
+        elif isinstance(child, SCOPES):
+            names.add(child.name)
+        if deep or not isinstance(child, SCOPES):
+            names |= bound(child, deep)
+    return names
+
+
 def about(name: str, target: Target, found: str, source: Source, function: ast.AST) -> Unknown:
     """What the operator has to look at before a patch goes into a function that it was not checked on."""
     return {
@@ -228,6 +261,7 @@ def about(name: str, target: Target, found: str, source: Source, function: ast.A
         "ast_sha256": found,
         "source": ast.get_source_segment("".join(source.lines), function) or "",
         "edits": [{key: edit[key] for key in ("place", "anchor", "code")} for edit in target["edits"]],
+        "missing": missing_names(source.tree, function, target["edits"]),
     }
 
 

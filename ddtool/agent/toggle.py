@@ -151,6 +151,12 @@ def _note_unknown(managed: Managed, composed: Composed, records: Dict[str, Json]
         confirmed = {patch["sha"] for patch in managed.ledger.patches(item["file"])}
         record: Optional[Json] = records.get(item["patch"])
         if record is not None and record["sha"] not in confirmed:
+            if item["missing"]:
+                raise UsageError(
+                    f"{item['patch']}: {item['function']} in {item['file']} is another version, and the code to insert "
+                    f"uses {', '.join(item['missing'])}, which is not there",
+                    "`ddtool diag show NAME` prints the code; a fork's own names need a patch of their own",
+                )
             managed.plan.unknown.append(item)
 
 
