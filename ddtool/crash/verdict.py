@@ -1,0 +1,288 @@
+"""A finding → the verdict that people and programs read: sentences, evidence, ranks, what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ddtool.crash import numbers, unknown
+from ddtool.crash.fingerprint import fingerprint, plain
+from ddtool.crash.hits import Hit
+from ddtool.crash.judge import Finding
+from ddtool.crash.model import FirstCause, Line, Traceback, Verdict, Worker
+from ddtool.crash.scene import Scene, chain, frame_text
+from ddtool.crash.signatures import Catalogue, Finer
+
+if TYPE_CHECKING:
+    from ddtool.crash.classify import Context
+
+CASCADE_MOST = 12
+EVIDENCE_MOST = 12
+TEXT_MOST = 600  # characters of a quoted line
+
+_MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
+_LOST = re.compile(
+    r"Suppressed \d+ messages|journal.{0,40}(?:gap|vacuum|rotated)|Missed \d+ kernel messages", re.I
+)
+_DRAFT = re.compile(
+    r"draft_(?:worker|runner|model)|_draft|dflash_draft|draft_extend|draft_forward|eagle_draft|proposer|drafter",
+    re.I,
+)
+_TARGET = re.compile(r"target_worker|target_verify|verify\b", re.I)
+_PLACE = re.compile(r"\{(\w+)\}")
+_NUMBER = re.compile(r"(?<![\w.])\d{1,7}(?![\w.])")
+_PID = re.compile(r"\d{4,}")
+
+
+def healthy(finding: Finding | None) -> Verdict:
+    stopped = finding is not None and finding.stopped_on_purpose
+    served = finding is not None and finding.scene.attempt.served
+    return Verdict(
+        category="no_crash",
+        subcode="stopped" if stopped else "healthy",
+        cause="The service was stopped on purpose." if stopped else "Nothing in this log ended the service.",
+        first_cause=None,
+        cascade=(),
+        evidence=(),
+        missing=(),
+        remedy="",
+        next_command="ddtool status",
+        confidence="high" if served or stopped else "medium",
+        fingerprint=None,
+    )
+
+
+def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verdict:
+    if finding.cause is None or not finding.cause.signature.category:
+        return _undecided(finding, context, catalogue)
+    hit, scene = finding.cause, finding.scene
+    signature = hit.signature
+    assert signature.category
+    category = catalogue.categories[signature.category]
+    subcode = subcode_of(hit, scene)
+    said = [_sentence(signature.cause, hit), *_numbers(hit, scene, context), *_diagnosed(finding, context)]
+    return Verdict(
+        category=category.name,
+        subcode=subcode,
+        cause=" ".join(said),
+        first_cause=_quote(hit.line, scene, hit),
+        cascade=tuple(_cascade(finding)),
+        evidence=tuple(_evidence(finding)),
+        missing=tuple(dict.fromkeys([*signature.missing, *_not_in_view(finding)])),
+        remedy=" ".join([signature.remedy or category.remedy, *_drift(context)]),
+        next_command=signature.next or category.next,
+        confidence=signature.confidence,
+        fingerprint=fingerprint(category.name, subcode, hit.line.text, _frames(hit.line, scene)),
+        ranks=tuple(_ranks(finding)),
+    )
+
+
+def _undecided(finding: Finding, context: Context, catalogue: Catalogue) -> Verdict:
+    """Unknown, or a hang that somebody watched."""
+    scene = finding.scene
+    lines = unknown.suspicious(finding)
+    hung = context.hang_phase
+    category = catalogue.categories["sched_hang" if hung else "unknown"]
+    first = _quote(lines[0], scene) if lines and not hung else None
+    where = [f"rank {rank}: {frame}" for rank, frame in unknown.frames(finding)]
+    cause = (
+        f"The service made no progress in phase {hung} until its deadline, and nothing in the log says why."
+        if hung
+        else "The service ended, and nothing in view decides why."
+    )
+    return Verdict(
+        category=category.name,
+        subcode=f"hang-{hung}" if hung else None,
+        cause=" ".join([cause, *([f"Innermost frames: {'; '.join(where)}."] if where else [])]),
+        first_cause=first,
+        cascade=tuple(_cascade(finding)),
+        evidence=tuple(_quote(line, scene) for line in lines),
+        missing=tuple(dict.fromkeys([*unknown.to_collect(finding), *_not_in_view(finding)])),
+        remedy=category.remedy,
+        next_command=category.next,
+        confidence="medium" if hung else "low",
+        fingerprint=fingerprint(category.name, hung, first.text if first else "", ()),
+        ranks=tuple(_ranks(finding)),
+    )
+
+
+def subcode_of(hit: Hit, scene: Scene) -> str | None:
+    finer = next((each for each in hit.signature.subcodes if _is_finer(each, hit.line, scene)), None)
+    named = finer.subcode if finer else hit.signature.subcode
+    return _PLACE.sub(lambda place: hit.groups.get(place[1], ""), named) if named else None
+
+
+def _is_finer(finer: Finer, line: Line, scene: Scene) -> bool:
+    return scene.matches(finer.scope, finer.match, line) and (
+        finer.also is None or scene.matches(finer.scope, finer.also, line)
+    )
+
+
+def _sentence(template: str, hit: Hit) -> str:
+    """The signature's sentence. What follows its colon is left out if a group that it names is not there."""
+    known = {"line": _shortened(hit.line.text).rstrip("."), **hit.groups}
+    if any(name not in known or not known[name] for name in _PLACE.findall(template)):
+        template = template.partition(":")[0] + "."
+    return _PLACE.sub(lambda place: known.get(place[1], "?"), template)
+
+
+def _numbers(hit: Hit, scene: Scene, context: Context) -> Iterator[str]:
+    if {"a", "b"} <= hit.groups.keys():
+        known = context.numbers.over(
+            numbers.of_log(line.text for line in [*scene.lines, *scene.attempt.aside])
+        )
+        said = known.explained(int(hit.groups[name]) for name in ("a", "b"))
+        if said:
+            yield said
+
+
+def _diagnosed(finding: Finding, context: Context) -> Iterator[str]:
+    """What diagnostics of ours saw, and what their silence means."""
+    events = filter(None, map(marker, finding.scene.lines))
+    event = next((event for event in events if event.get("event") in ("none", "shape")), None)
+    if event:
+        yield _of_graph_copy(event)
+    if context.outcome:
+        yield f"Outcome of the diagnostic run: {context.outcome}."
+    elif context.diagnostics and not event:
+        yield f"Enabled and silent: {', '.join(context.diagnostics)}."
+
+
+def _of_graph_copy(event: Mapping[str, Any]) -> str:
+    index = event.get("index")
+    name = event.get("field") or (numbers.graph_field(index) if isinstance(index, int) else "a field")
+    fault = (
+        "is None"
+        if event["event"] == "none"
+        else f"has shape {event.get('src_shape')} for {event.get('dst_shape')}"
+    )
+    who = f"{event.get('worker') or 'unknown'} worker, rank {event.get('rank')}"
+    return f"Diagnostic {event.get('patch')}: entry {index} of the copy, {name}, {fault} ({who})."
+
+
+def marker(line: Line) -> Mapping[str, Any] | None:
+    """A diagnostic's marker line, None for any other line."""
+    found = _MARKER.search(line.text)
+    if not found:
+        return None
+    try:
+        event = json.loads(found[1])
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _drift(context: Context) -> Iterator[str]:
+    if context.drift:
+        yield f"Look at the drift too, it may be the cause: {'; '.join(context.drift)}."
+
+
+def _cascade(finding: Finding) -> Iterator[FirstCause]:
+    """What followed, each kind once, without what the cause says of itself."""
+    cause = finding.cause
+    seen = {plain(cause.line.text)} if cause else set()
+    given = 0
+    for hit in finding.hits:
+        what = plain(hit.line.text)
+        follows = cause is None or hit.number > cause.number
+        if (
+            follows
+            and hit.signature.role in ("cascade", "root")
+            and what not in seen
+            and given < CASCADE_MOST
+        ):
+            seen.add(what)
+            given += 1
+            yield _quote(hit.line, finding.scene)
+
+
+def _evidence(finding: Finding) -> Iterator[FirstCause]:
+    """The same words from other ranks, and lines that confirm."""
+    cause = finding.cause
+    assert cause
+    ranks = {cause.line.rank}
+    given = 0
+    for hit in finding.hits:
+        again = hit.signature is cause.signature and hit.line is not cause.line and hit.line.rank not in ranks
+        if (again or hit.signature.role == "confirmation") and given < EVIDENCE_MOST:
+            ranks.add(hit.line.rank if again else -1)
+            given += 1
+            yield _quote(hit.line, finding.scene)
+
+
+def _not_in_view(finding: Finding) -> Iterator[str]:
+    for line in finding.scene.lines:
+        if line.source != "unit" and _LOST.search(line.text):
+            yield f"lines that the journal lost ({_shortened(line.text)})"
+
+
+def _ranks(finding: Finding) -> Iterator[dict[str, Any]]:
+    """Of each rank: the phase it had reached and the first thing that it said about the failure."""
+    scene, cause = finding.scene, finding.cause
+    roots = [
+        hit
+        for hit in finding.hits
+        if hit.signature.role in ("root", "cascade") and _rank(hit.line, scene) is not None
+    ]
+    ranks = {rank for rank in scene.attempt.phases if rank is not None} | {
+        _rank(hit.line, scene) for hit in roots
+    }
+    for rank in sorted(rank for rank in ranks if rank is not None):
+        own = [
+            hit
+            for hit in roots
+            if _rank(hit.line, scene) == rank and (cause is None or hit.number >= cause.number)
+        ]
+        said = (
+            cause
+            if cause and _rank(cause.line, scene) == rank
+            else min(own, key=lambda hit: hit.number, default=None)
+        )
+        steps = scene.attempt.phases.get(rank, ())
+        reached = [phase for _, phase in steps if phase != "ended"]
+        yield {
+            "rank": rank,
+            "phase": reached[-1] if reached else None,
+            "line": said.number if said else None,
+            "text": _shortened(said.line.text) if said else None,
+            "first": said is not None and said is cause,
+        }
+
+
+def _rank(line: Line, scene: Scene) -> int | None:
+    if line.rank is not None:
+        return line.rank
+    block = scene.chain(line)
+    return block.rank if block else None
+
+
+def _quote(line: Line, scene: Scene, hit: Hit | None = None) -> FirstCause:
+    return FirstCause(line.number, _shortened(line.text), _rank(line, scene), worker_of(line, scene))
+
+
+def worker_of(line: Line, scene: Scene) -> Worker | None:
+    """Draft or target, by the innermost frame that tells, or by a diagnostic's marker."""
+    event = marker(line)
+    if event and event.get("worker") in ("draft", "target"):
+        return "draft" if event["worker"] == "draft" else "target"
+    for frame in reversed(_frames(line, scene)):
+        text = frame_text(frame)
+        if _TARGET.search(text):
+            return "target"
+        if _DRAFT.search(text):
+            return "draft"
+    return None
+
+
+def _frames(line: Line, scene: Scene) -> tuple[Any, ...]:
+    last: Traceback | None = scene.chain(line)
+    if last is None:
+        return ()
+    blocks: Iterable[Traceback] = chain(last)
+    return next((block.frames for block in reversed(list(blocks)) if block.frames), ())
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= TEXT_MOST else text[: TEXT_MOST - 1] + "…"
