@@ -88,8 +88,8 @@ def host_problem(
 ) -> str | None:
     """Why a host's certificate proves nothing about `name`, or None. `signatures`: CASignatureAlgorithms.
 
-    Its authority is not judged here. As in OpenSSH, a principal may have * and ? in it; a certificate for no
-    principal is for no host, as in OpenSSH since 10.3.
+    Its authority is not judged here. As in OpenSSH since 10.3, a principal may have * and ? in it, and a certificate
+    for no principal is for no host.
     """
     if not certificate.of_host:
         return "is a user's certificate"

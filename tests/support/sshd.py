@@ -35,6 +35,14 @@ def public(path: Path) -> str:
     return " ".join(Path(f"{path}.pub").read_text().split()[:2])
 
 
+def certify(authority: Path, key: Path, *options: str) -> Path:
+    """A certificate for the key pair `key`, beside it. `options` are ssh-keygen's: -h, -n NAMES, -V VALIDITY, -O OPTION."""
+    subprocess.run(
+        ["ssh-keygen", "-q", "-s", str(authority), "-I", key.name, *options, f"{key}.pub"], check=True
+    )
+    return Path(f"{key}-cert.pub")
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -42,19 +50,32 @@ def free_port() -> int:
 
 
 class Sshd:
-    """`host_keys` are key pairs; `authorized` the public keys (lines) that may log in; `options` go to sshd_config."""
+    """`host_keys` are key pairs; `authorized` the public keys (lines) that may log in; `options` go to sshd_config.
 
-    def __init__(self, folder: Path, host_keys: list[Path], authorized: list[str], options: str = "") -> None:
+    A host key is shown with its certificate where there is one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        host_keys: list[Path],
+        authorized: list[str],
+        options: str = "",
+        address: str = "127.0.0.1",
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         self.port = free_port()
+        self._address = address
+        certificates = [path for key in host_keys if (path := Path(f"{key}-cert.pub")).exists()]
         self.log = folder / "sshd.log"
         (folder / "authorized_keys").write_text("".join(f"{line}\n" for line in authorized))
         config = folder / "sshd_config"
         config.write_text(
             "".join(f"HostKey {key}\n" for key in host_keys)
-            + f"Port {self.port}\nListenAddress 127.0.0.1\nPidFile none\nStrictModes no\nUsePAM no\n"
+            + "".join(f"HostCertificate {path}\n" for path in certificates)
+            + f"Port {self.port}\nListenAddress {address}\nPidFile none\nStrictModes no\nUsePAM no\n"
             + f"AuthorizedKeysFile {folder}/authorized_keys\nPasswordAuthentication no\nLogLevel VERBOSE\n"
             + f"SetEnv HOME={folder}\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nPrintMotd no\n{options}"
         )
@@ -66,10 +87,16 @@ class Sshd:
         while time.monotonic() < end:
             if self._process.poll() is not None:
                 raise RuntimeError(f"sshd did not start: {self.log.read_text()}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with contextlib.suppress(OSError), socket.create_connection((self._address, self.port), 1):
                 return
             time.sleep(0.01)
         raise RuntimeError("sshd does not listen")
+
+    def __enter__(self) -> Sshd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     def pid(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class Config:
         self.server, self.folder = server, folder
         self.known_hosts = folder / "known_hosts"
         self.file = folder / "config"
+        self.defaults: dict[str, object] = {}  # options of every connection, unless a test says otherwise
         self.know(f"[127.0.0.1]:{server.port} {public(server.ed25519)}")
 
     def know(self, *lines: str) -> None:
@@ -50,11 +52,22 @@ class Config:
             "IdentityAgent": "none",
             "UserKnownHostsFile": self.known_hosts,
             "GlobalKnownHostsFile": "none",
+            **self.defaults,
             **options,
         }
         lines = [f"  {key} {value}\n" for key, value in merged.items() if value is not None]
         self.file.write_text(before + "Host gpu\n" + "".join(lines) + after)
         return str(self.file)
+
+    def openssh(self, *, expect: bool) -> None:
+        """Whether OpenSSH's own client gets in, with the configuration that was written last and no question."""
+        done = subprocess.run(
+            ["ssh", "-F", str(self.file), "-o", "BatchMode=yes", "gpu", "true"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode == 0) == expect, done.stderr
 
     def connect(self, timeout: float = 10, **options: object) -> SshHost:
         return connect("gpu", ssh_config=self.write(**options), connect_timeout_s=timeout)

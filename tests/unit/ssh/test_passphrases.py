@@ -1,13 +1,51 @@
-"""Keys that need a passphrase: asked for at a terminal, and nowhere else."""
+"""Keys that need a passphrase: asked for at a terminal, last of all, and nowhere else."""
 
 from __future__ import annotations
 
+import base64
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
-from support.sshd import keygen
-from support.sshhost import Config
+import pytest
+from support.sshd import USER, Sshd, certify, keygen, public
+from support.sshhost import Config, assert_reaches
 
 from ddtool.errors import AuthenticationFailed
+from ddtool.transport import keyfiles
+from ddtool.transport.dial import Deadline
+from ddtool.transport.ssh import SshHost, connect
+
+SECRET = "correct horse"
+
+
+@pytest.fixture
+def locked(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A key with a passphrase that the host lets in; no file is remembered from another test."""
+    monkeypatch.setattr(keyfiles, "_unlocked", {})
+    key = tmp_path / "locked"
+    key.write_bytes(config.server.user_rsa.read_bytes())
+    key.chmod(0o600)
+    Path(f"{key}.pub").write_text(Path(f"{config.server.user_rsa}.pub").read_text())
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", SECRET, "-f", str(key)], check=True)
+    return key
+
+
+class Person:
+    """Answers each question with the next of `answers`, then with nothing."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers, self.asked = list(answers), []
+
+    def __call__(self, path: str) -> str | None:
+        self.asked.append(path)
+        return self.answers.pop(0) if self.answers else None
+
+
+def ask(config: Config, person: Person, timeout: float = 10, **options: object) -> SshHost:
+    return connect("gpu", ssh_config=config.write(**options), connect_timeout_s=timeout, ask=person)
 
 
 def test_an_encrypted_key_is_named_and_never_asked_for(config: Config, tmp_path: Path) -> None:
@@ -15,3 +53,111 @@ def test_an_encrypted_key_is_named_and_never_asked_for(config: Config, tmp_path:
     error = config.failure(AuthenticationFailed, IdentityFile=locked)
     assert f"passed over: {locked}: needs a passphrase" in (error.why or "")
     assert f"ssh-add {locked}" in (error.hint or "")
+
+
+def test_a_person_is_asked_again_after_a_wrong_answer(config: Config, locked: Path) -> None:
+    person = Person("wrong", SECRET)
+    assert_reaches(ask(config, person, IdentityFile=locked))
+    assert person.asked == [str(locked)] * 2
+
+
+def test_a_key_stays_unlocked_for_the_next_connection(config: Config, locked: Path) -> None:
+    assert_reaches(ask(config, Person(SECRET), IdentityFile=locked))
+    person = Person()
+    assert_reaches(ask(config, person, IdentityFile=locked))
+    assert not person.asked
+
+
+def test_three_wrong_answers_are_enough(config: Config, locked: Path) -> None:
+    person = Person("a", "b", "c", SECRET)
+    with pytest.raises(AuthenticationFailed) as caught:
+        ask(config, person, IdentityFile=locked)
+    assert len(person.asked) == 3
+    assert f"passed over: {locked}: needs a passphrase" in (caught.value.why or "")
+
+
+def test_nobody_is_asked_while_another_key_is_good(config: Config, locked: Path) -> None:
+    person = Person()
+    assert_reaches(ask(config, person, IdentityFile=f"{locked}\n  IdentityFile {config.server.user}"))
+    assert not person.asked
+
+
+def test_a_locked_key_with_a_certificate(config: Config, tmp_path: Path) -> None:
+    authority, key = keygen(tmp_path / "authority"), keygen(tmp_path / "key", "ed25519", SECRET)
+    certify(authority, key, "-n", USER)
+    with Sshd(tmp_path / "run", [config.server.ed25519], [f"cert-authority {public(authority)}"]) as sshd:
+        config.know(f"[127.0.0.1]:{sshd.port} {public(config.server.ed25519)}")
+        assert_reaches(ask(config, Person(SECRET), IdentityFile=key, Port=sshd.port))
+
+
+def test_the_time_of_a_person_is_not_the_host_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("ddtool.transport.dial.time.monotonic", lambda: now)
+    deadline = Deadline(10)
+    with deadline.paused():
+        now += 60
+    assert deadline.remaining() == 10
+    now += 10
+    assert deadline.passed
+
+
+def test_at_a_terminal_without_echo(config: Config, locked: Path) -> None:
+    """A process that has a terminal is asked there; its own output stays clean."""
+    said, status = at_terminal(
+        f"from ddtool.transport.dial import Deadline
+from ddtool.transport.ssh import connect\n"
+        f"host = connect('gpu', ssh_config={config.write(IdentityFile=locked)!r}, connect_timeout_s=20)\n"
+        f"print(host.where)\n",
+        SECRET,
+    )
+    assert status == 0, said
+    assert f"passphrase of {locked}: " in said
+    assert SECRET not in said
+    assert f"{USER}@127.0.0.1:{config.server.port}" in said
+
+
+def at_terminal(program: str, answer: str) -> tuple[str, int]:
+    """Run Python code with a terminal of its own, type `answer` at its first question; all it showed, and its status."""
+    ours, theirs = pty.openpty()
+    start = "import os; os.setsid(); os.close(os.open(os.ttyname(0), os.O_RDWR))\n"  # makes it the controlling terminal
+    process = subprocess.Popen(
+        [sys.executable, "-c", start + program],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        process_group=None,
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while part := os.read(ours, 4096):
+            said += part
+            if said.endswith(b": ") and answer:
+                os.write(ours, answer.encode() + b"\n")
+                answer = ""
+    except OSError:  # Linux's word for the end of a terminal
+        pass
+    os.close(ours)
+    return said.decode(), process.wait(20)
+
+
+def test_a_security_key_is_sent_to_the_agent(config: Config, tmp_path: Path) -> None:
+    key = tmp_path / "sk"
+    key.write_text(security_key())
+    key.chmod(0o600)
+    error = config.failure(AuthenticationFailed, IdentityFile=key)
+    assert f"passed over: {key}: a security key works through the agent only: ssh-add" in (error.why or "")
+
+
+def security_key() -> str:
+    """A private key file of type sk-ssh-ed25519, whose secret stays in a device that nobody has."""
+
+    def string(data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + data
+
+    public_half = string(b"sk-ssh-ed25519@openssh.com") + string(bytes(32)) + string(b"ssh:")
+    secret = bytes(8) + public_half + b"\1" + string(b"handle") + string(b"") + string(b"comment")
+    secret += bytes(range(1, 1 + -len(secret) % 8))
+    body = b"openssh-key-v1\0" + string(b"none") * 2 + string(b"") + (1).to_bytes(4, "big")
+    text = base64.encodebytes(body + string(public_half) + string(secret)).decode()
+    return f"-----BEGIN OPENSSH PRIVATE KEY-----\n{text}-----END OPENSSH PRIVATE KEY-----\n"
