@@ -144,7 +144,7 @@ def keep(
     """Keep what there is of a run. `why`: what the gate says about it, for a run that systemd did not end."""
     folder = ctx.state / "evidence" / (folder_name or invocation or f"{name}-{int(time.time())}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    manifest = {
+    manifest: Dict[str, Any] = {
         "schema": SCHEMA,
         "invocation": invocation,
         "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
@@ -156,6 +156,8 @@ def keep(
         "why": why,
     }
     with crashes.alone(folder):
+        if (folder / MANIFEST).exists():  # the gate came first, and knows more than systemd
+            manifest["why"] = why or read_manifest(folder / MANIFEST).get("why", "")
         files = _save_proofs(ctx, name, folder)
         for filename in collect.gather(ctx, name, invocation, folder):
             files.append(filename)

@@ -85,7 +85,8 @@ class Pipeline:
         self.reader = Reader(memory)
         self.cursor: Optional[str] = None  # behind the last line given out or filtered out
         self.seen: Optional[str] = None  # the last entry taken in
-        self.ended: List[str] = []  # runs that ended badly, as systemd said since the last frame
+        self.following = False  # what comes is new to the reader
+        self.ended: List[str] = []  # runs that ended badly since the last frame, while following
         self._expected: Optional[str] = None
         self._boot: Optional[str] = None
         self._joiner = Joiner()
@@ -106,7 +107,7 @@ class Pipeline:
         before, self.seen = self.seen, cursor
         if expected == cursor:
             return []
-        if entry.get("MESSAGE_ID") == UNIT_FAILED and source_of(entry, self.unit) == "pid1":
+        if self.following and entry.get("MESSAGE_ID") == UNIT_FAILED:
             self.ended.append(invocation_of(entry, self.unit) or "")
         out: List[Dict[str, Any]] = []
         if expected is not None:
@@ -220,14 +221,14 @@ def read(
     pipeline = Pipeline(name, filters, since, memory)
     if after_cursor:
         pipeline.expect(after_cursor)
+        pipeline.following = follow
     start = start_options(name, since, after_cursor, filters)
     # With a start position journalctl's own -n means the first lines, not the last. At least one line is read,
     # or following would not know where to begin.
     tail = ["-n", str(max(1, limit))] if limit is not None and not start else []
     yield from backlog(pipeline, [*tail, *start, *matches(name, kernel)], limit, follow)
     if follow:
-        if not after_cursor:
-            pipeline.ended.clear()  # that was before anybody followed
+        pipeline.following = True
         if pipeline.seen:
             pipeline.expect(pipeline.seen)
             start = [f"--cursor={pipeline.seen}"]

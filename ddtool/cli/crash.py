@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -166,12 +166,12 @@ def seen_text(crash: Crash) -> str:
     )
 
 
-def heading_of(manifest: dict[str, object]) -> str:
+def heading_of(manifest: dict[str, Any]) -> str:
     from ddtool.cli import output
 
+    run = f"{manifest.get('unit')}, run {str(manifest.get('invocation'))[:8]} of release {manifest.get('release')}"
     unix = manifest.get("unix")
-    moment = output.when(unix) if isinstance(unix, (int, float)) else "?"
-    return f"{manifest.get('unit')}, run {str(manifest.get('invocation'))[:8]}, ended {moment}"
+    return f"{run}, ended {output.when(unix)}" if isinstance(unix, (int, float)) else run
 
 
 def width_of(stream: TextIO) -> int:

@@ -15,6 +15,7 @@ from support import mini
 from support.cli import ddtool
 from support.remote import output
 
+from ddtool.crash import bundle
 from ddtool.sandbox import Sandbox
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(600)]
@@ -134,8 +135,22 @@ def test_a_failed_deploy_and_its_evidence_keep_them(tell: Teller) -> None:
     tell("status")
     tell("status", "--json")
     tell.check()
-    assert output(tell.host, "ls /var/lib/ddtool/evidence/*/journal.json")
+    assert output(tell.host, "ls /var/lib/ddtool/evidence/*/journal.jsonl")
     assert output(tell.host, "ls /var/lib/ddtool/txn/*/result.json")
+
+
+def test_a_bundle_keeps_them(tell: Teller, tmp_path: Path) -> None:
+    """Its files are packed, so no reply's text shows what is in them."""
+    tell("crash", "last")
+    tell("crash", "last", "--json")
+    for number, options in enumerate(((), ("--with-requests",), ("--now",))):
+        path = tmp_path / f"{number}.tar.gz"
+        tell("crash", "bundle", "--out", str(path), *options)
+        tell("crash", "classify", str(path))
+        files = bundle.read(path).files
+        assert b"api-key: '[secret]'" in files["config.yaml"] or b"api-key: [secret]" in files["config.yaml"]
+        assert [name for name in files if any(trace.encode() in files[name] for trace in TRACES)] == []
+    tell.check()
 
 
 def test_the_host_shows_them_to_nobody(tell: Teller) -> None:

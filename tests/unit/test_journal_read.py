@@ -75,6 +75,16 @@ def test_a_reader_made_from_memory_goes_on() -> None:
     assert (record["rank"], record["level"]) == (5, "error")
 
 
+def test_bad_ends_are_told_to_who_follows_whatever_the_filters() -> None:
+    reader = pipeline(rank=3)
+    failed = {"MESSAGE_ID": journal.UNIT_FAILED, "_PID": "1", "UNIT": UNIT, "_SYSTEMD_UNIT": "init.scope"}
+    reader.feed(entry(1, INVOCATION_ID="earlier", **failed))
+    reader.following = True
+    assert reader.feed(entry(2, INVOCATION_ID="run2", **failed)) == []
+    assert journal.frame(reader, [])["ended"] == ["run2"]
+    assert journal.frame(reader, [])["ended"] == []
+
+
 def test_a_new_run_forgets_the_old_ones_processes() -> None:
     reader = pipeline()
     reader.feed(entry(1, "[2025-11-29 19:01:02 TP5] here"))
