@@ -1,21 +1,7 @@
 # --- ddtool diagnostic @DDTOOL_PATCH@: `ddtool diag disable @DDTOOL_PATCH@` or `ddtool restore` removes it ---
-def _ddtool_graph_copy():
-    """The check that runs before every grouped copy; at import it also leaves the proof that it is loaded."""
-    import json
-    import os
+def _ddtool_graph_copy(emit):
+    """The check that runs before every grouped copy."""
     import sys
-    from pathlib import Path
-
-    name, sha, file = "@DDTOOL_PATCH@", "@DDTOOL_SHA@", "@DDTOOL_FILE@"
-
-    def emit(event, worker=None, rank=None, **fields):
-        """One marker line on stderr: at import, logging is not configured yet, and later its level may hide it."""
-        line = {"patch": name, "sha": sha, "event": event, "worker": worker, "rank": rank, "pid": os.getpid()}
-        try:
-            sys.stderr.write("ddtool-diag/1 " + json.dumps({**line, **fields}) + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):  # a service whose stderr is closed goes on
-            return
 
     def check(dsts, srcs):
         """Silent on healthy input. Names are worked out only when something is wrong."""
@@ -34,8 +20,7 @@ def _ddtool_graph_copy():
     def report(caller, wrong, group_size):
         buffers, batch = caller.f_locals.get("self"), caller.f_locals.get("forward_batch")
         runner = model_runner(caller)
-        worker = None if runner is None else "draft" if runner.is_draft_worker else "target"
-        rank = getattr(runner, "tp_rank", None)
+        worker, rank = emit.who(runner) if runner is not None else (None, None)
         facts = {"group_size": group_size, "width": caller.f_locals.get("num_tokens_per_bs")}
         sentences = []
         for index, dst, src in wrong:
@@ -49,7 +34,7 @@ def _ddtool_graph_copy():
                 emit("shape", worker, rank, index=index, field=field, **shapes, **facts)
                 sentences.append(f"{field} (index {index}): {list(src.shape)} into {list(dst.shape)}")
         who = f"{worker or 'unknown'} worker, rank {'unknown' if rank is None else rank}"
-        raise RuntimeError(f"ddtool {name}: copying graph inputs, {who}: {'; '.join(sentences)}")
+        raise RuntimeError(f"ddtool graph-copy: copying graph inputs, {who}: {'; '.join(sentences)}")
 
     def model_runner(frame):
         while frame is not None:
@@ -78,30 +63,9 @@ def _ddtool_graph_copy():
     def storage_of(value):
         return value.untyped_storage().data_ptr() if hasattr(value, "untyped_storage") else 0
 
-    def prove():
-        """/run/ddtool/UNIT/PID-STARTTIME.json, shared by all patched files of this process."""
-        unit = os.environ.get("DDTOOL_UNIT")
-        if not unit:
-            return
-        start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        folder = Path(os.environ.get("DDTOOL_RUN", "/run/ddtool")) / unit
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{os.getpid()}-{start}.json"
-        proof = {"patches": [], "engine": os.environ.get("DDTOOL_ENGINE"), "pid": os.getpid(), "start": start}
-        if path.exists():
-            proof.update(json.loads(path.read_text()))
-        proof["patches"] = [item for item in proof["patches"] if (item["name"], item["file"]) != (name, file)]
-        proof["patches"].append({"name": name, "sha": sha, "file": file})
-        aside = path.with_suffix(".tmp")
-        aside.write_text(json.dumps(proof))
-        aside.replace(path)
-
-    try:
-        prove()
-    except Exception as error:  # noqa: BLE001  a diagnostic must not break the service; that it failed is said
-        emit("unproven", why=f"{type(error).__name__}: {error}")
-    emit("loaded", file=file)
     return check
 
 
-_ddtool_graph_copy = _ddtool_graph_copy()
+_ddtool_graph_copy = _ddtool_graph_copy(
+    _ddtool_marker("@DDTOOL_PATCH@", "@DDTOOL_SHA@", "@DDTOOL_FILE@")  # noqa: F821  ../marker.py comes first
+)
