@@ -102,10 +102,15 @@ def state(install: Install, entry: Optional[Json], name: str, found: Optional[st
 
 
 def upgraded(install: Install, entry: Json, name: str) -> bool:
-    """The installed version is not the one the entry was made on. Files beyond the wheel have no version."""
+    """The installed version is not the one the entry was made on. Files beyond the wheel have no version.
+
+    A RECORD that is gone says nothing, so the version decides; where several versions are listed, it is neither.
+    """
     recorded, baseline = install.record.get(name), entry["baseline"]
     if recorded is None and baseline["record"] is None:
         return False
+    if not install.record:
+        return bool(install.version != baseline["version"])
     return (recorded, install.version) != (baseline["record"], baseline["version"])
 
 

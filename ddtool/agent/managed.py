@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from . import ledger, objects, record
 from .disk import digest, sha256
-from .errors import Drift
+from .errors import Drift, PreflightError
 from .files import ABSENT, FileChange
 from .ledger import Ledger
 from .registry import Context
@@ -86,6 +87,11 @@ class Managed:
         entries = self.ledger.files
         torn = [n for n in names if n in entries and ledger.upgraded(self.install, entries[n], n)]
         if torn:
+            if self.install.version is None:
+                raise Drift(
+                    f"{self.install.unmanaged}; it is not known what belongs to: {', '.join(torn)}",
+                    "finish that install first (`pip install` of the version you want), then try again",
+                )
             raise Drift(
                 f"{self.install.dist} was upgraded to {self.install.version} around them: {', '.join(torn)}",
                 "reinstall that version (or `ddtool restore --to wheel --wheel FILE --force`), then try again",
@@ -118,15 +124,29 @@ class Managed:
             )
 
     def write(self, name: str, content: bytes, before: str) -> None:
-        """Plan one file's new bytes. `before`: its state, for the summary."""
+        """Plan one file's new bytes. `before`: its state, for the summary.
+
+        Raises PreflightError for a file that cannot be replaced, or that others may share: now, not after a stop.
+        """
         path = self.install.path(name)
         if sha256(content) == self.found(name):
             return
+        self._require_own(path)
+        _require_writable(path)
         old = self.content(name) if self.found(name) else b""
         self.plan.diffs[name] = unified(old, content, name)
         self.plan.changes.append(FileChange(str(path), content, expect=self.found(name) or ABSENT))
         self._found[name] = sha256(content)
         self.plan.summary.append(self.row(name, before, sha256(content)))
+
+    def _require_own(self, path: Path) -> None:
+        """A link that leads out of the installation, to a package cache or a checkout, has other users."""
+        real = path.resolve()
+        if self.install.root.resolve() not in real.parents:
+            raise PreflightError(
+                f"{path} is a link to {real}, outside {self.install.root}: whoever shares that would be changed too",
+                "reinstall the package as files (uv: --link-mode=copy), or name the environment that it belongs to",
+            )
 
     def row(self, name: str, before: str, sha: str) -> Json:
         """A file's line in the summary, as the ledger will have it."""
@@ -158,6 +178,16 @@ class Managed:
         if change is not None:
             self.plan.changes.append(change)
         return self.plan
+
+
+def _require_writable(path: Path) -> None:
+    """Root may write anything but a read-only mount and what is immutable; a rename needs both to allow it."""
+    for one in (path.parent, path):
+        if one.exists() and not os.access(str(one), os.W_OK):
+            raise PreflightError(
+                f"cannot write {one}: it is read-only, or immutable, for this user",
+                "remount it writable, or `chattr -i`; ddtool needs root",
+            )
 
 
 def backups_of(path: Path) -> Iterator[Path]:

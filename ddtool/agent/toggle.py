@@ -52,6 +52,7 @@ def plan_diag(
     }
     baselines = {file: _baseline(managed, file) for file in states}
     definitions = {**{patch_sha(item): item for item in new.values()}, **_stored(managed, wanted)}
+    _refuse_undefined(wanted, definitions)
     jobs = [(f, baselines[f], [definitions[p["sha"]] for p in wanted[f]]) for f in states]
     try:
         results = compose(venv, jobs, managed.install.version)
@@ -143,6 +144,19 @@ def _stored(managed: Managed, wanted: Dict[str, List[Json]]) -> Dict[str, Json]:
     """Definitions of the patches that stay, from the store."""
     shas = {patch["sha"] for patches in wanted.values() for patch in patches}
     return {sha: json.loads(objects.get(managed.ctx, sha)) for sha in shas if objects.has(managed.ctx, sha)}
+
+
+def _refuse_undefined(wanted: Dict[str, List[Json]], definitions: Dict[str, Json]) -> None:
+    """A patch of an older ddtool whose code the host has lost cannot be composed with another one again."""
+    lost = sorted(
+        {patch["name"] for patches in wanted.values() for patch in patches if patch["sha"] not in definitions}
+    )
+    if lost:
+        names = " ".join(lost)
+        raise Drift(
+            f"the host has lost the code of an enabled patch: {', '.join(lost)}",
+            f"`ddtool diag enable {names}` renews it, `ddtool diag disable {names}` takes it out",
+        )
 
 
 def _note_unknown(managed: Managed, composed: Composed, records: Dict[str, Json]) -> None:
