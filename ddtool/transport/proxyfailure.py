@@ -77,12 +77,13 @@ def explain_proxy_failure(
 
 def _jump_failure(config: SshConfig, said: str, shown: str, status: int | None) -> HostError:
     hops = (config.proxy_jump or "").split(",")
-    index = max(0, len(hops) - 1 - said.count(_FELL_WITH_ITS_JUMP))
+    failed = len(hops) - 1 - said.count(_FELL_WITH_ITS_JUMP)
+    index = max(0, failed)  # below: the first hop has a ProxyJump of its own, which failed
     onward = [*hops[1:], f"{bracketed(config.hostname)}:{config.port}"][index]
     cls, cause = _cause(said)
     via = f" (hop {index + 1} of {len(hops)})" if len(hops) > 1 else ""
     before = f"-J {','.join(hops[:index])} " if index else ""
-    if _CANNOT_GO_ON.search(said):
+    if failed >= 0 and _CANNOT_GO_ON.search(said):
         problem = f"cannot reach {onward}{cause}"
         hint = f"ssh {before}{hops[index]}   # and see from there whether {onward} answers"
     else:

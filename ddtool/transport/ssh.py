@@ -85,6 +85,7 @@ def log_in(
         proxy.close()
         raise failure from error
     except ConnectTimeout as error:
+        error.message += f", through {config.proxy_jump or 'ProxyCommand'}"
         error.why = "\n".join(filter(None, [error.why, proxy.stderr_tail()]))
         proxy.close()
         raise

@@ -87,6 +87,27 @@ def test_a_revoked_key(config: Config, tmp_path: Path) -> None:
     assert "RevokedHostKeys" in config.failure(HostError, RevokedHostKeys=tmp_path / "missing").message
 
 
+def test_a_binary_list_of_revoked_keys(config: Config, tmp_path: Path) -> None:
+    """A KRL, which OpenSSH reads for us."""
+    krl = tmp_path / "krl"
+    for listed in (config.server.user, config.server.ed25519):
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(krl), f"{listed}.pub"], check=True)
+        if listed == config.server.user:
+            assert_reaches(config.connect(RevokedHostKeys=krl))
+        else:
+            assert f"revoked in {krl}" in (config.failure(HostKeyChanged, RevokedHostKeys=krl).why or "")
+    krl.write_bytes(krl.read_bytes()[:-20])
+    error = config.failure(HostError, RevokedHostKeys=krl)
+    assert f"cannot check RevokedHostKeys {krl}" in error.message
+
+
+def test_known_by_a_command_only(config: Config) -> None:
+    """KnownHostsCommand is not run; the error says so, and what to do instead."""
+    config.know()
+    error = config.failure(HostKeyUnknown, KnownHostsCommand="/bin/echo %H")
+    assert "KnownHostsCommand is not run" in (error.why or "") and "into known_hosts" in (error.hint or "")
+
+
 def test_a_host_known_by_an_authority_only(config: Config) -> None:
     config.know(f"@cert-authority * {public(config.server.user)}")
     error = config.failure(HostKeyUnknown)

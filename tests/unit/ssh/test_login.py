@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from support.sshd import USER, keygen, ssh_agent
-from support.sshhost import Config, assert_reaches, fingerprint
+from support.sshd import USER, Sshd, keygen, public, ssh_agent
+from support.sshhost import Config, assert_reaches, fingerprint, run
 
 from ddtool.errors import AuthenticationFailed
 from ddtool.transport.ssh import connect
@@ -67,3 +67,42 @@ def test_too_many_keys(config: Config, tmp_path: Path) -> None:
         error = config.failure(AuthenticationFailed, IdentityAgent=agent, IdentityFile="none")
         assert "IdentitiesOnly" in (error.hint or "")
         assert (error.why or "").count("tried:") >= 2
+
+
+def test_a_banner_before_the_login(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "banner").write_text("Authorised persons only.\n" * 200)
+    options = f"Banner {tmp_path}/banner\nPrintMotd yes\n"
+    with Sshd(tmp_path / "run", [config.server.ed25519], [public(config.server.user)], options) as sshd:
+        config.know(f"[127.0.0.1]:{sshd.port} {public(config.server.ed25519)}")
+        host = config.connect(Port=sshd.port)
+        assert run(host, "echo on")[0] == b"on\n"
+        host.close()
+
+
+def test_algorithms_that_may_not_be_offered(config: Config) -> None:
+    error = config.failure(AuthenticationFailed, PubkeyAcceptedAlgorithms="rsa-sha2-512")
+    assert "PubkeyAcceptedAlgorithms does not allow ssh-ed25519" in (error.why or "")
+    assert_reaches(
+        config.connect(PubkeyAcceptedAlgorithms="rsa-sha2-512", IdentityFile=config.server.user_rsa)
+    )
+
+
+def test_a_second_factor(config: Config, tmp_path: Path) -> None:
+    options = "AuthenticationMethods publickey,publickey\n"
+    with Sshd(tmp_path / "run", [config.server.ed25519], [public(config.server.user)], options) as sshd:
+        config.know(f"[127.0.0.1]:{sshd.port} {public(config.server.ed25519)}")
+        error = config.failure(AuthenticationFailed, Port=sshd.port)
+    assert "accepted, but the host also wants publickey" in (error.why or "")
+
+
+def test_a_host_that_accepts_no_keys(config: Config, tmp_path: Path) -> None:
+    options = "PubkeyAuthentication no\nKbdInteractiveAuthentication yes\n"
+    with Sshd(tmp_path / "run", [config.server.ed25519], [], options) as sshd:
+        config.know(f"[127.0.0.1]:{sshd.port} {public(config.server.ed25519)}")
+        error = config.failure(AuthenticationFailed, Port=sshd.port)
+    assert "accepts no keys" in error.message and "PubkeyAuthentication yes" in (error.hint or "")
+
+
+def test_keys_of_a_token(config: Config, tmp_path: Path) -> None:
+    error = config.failure(AuthenticationFailed, IdentityFile="none", PKCS11Provider="/usr/lib/token.so")
+    assert "ssh-add -s /usr/lib/token.so" in (error.why or "")

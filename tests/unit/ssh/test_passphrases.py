@@ -104,8 +104,7 @@ def test_the_time_of_a_person_is_not_the_host_s(monkeypatch: pytest.MonkeyPatch)
 def test_at_a_terminal_without_echo(config: Config, locked: Path) -> None:
     """A process that has a terminal is asked there; its own output stays clean."""
     said, status = at_terminal(
-        f"from ddtool.transport.dial import Deadline
-from ddtool.transport.ssh import connect\n"
+        f"from ddtool.transport.ssh import connect\n"
         f"host = connect('gpu', ssh_config={config.write(IdentityFile=locked)!r}, connect_timeout_s=20)\n"
         f"print(host.where)\n",
         SECRET,
@@ -117,7 +116,7 @@ from ddtool.transport.ssh import connect\n"
 
 
 def at_terminal(program: str, answer: str) -> tuple[str, int]:
-    """Run Python code with a terminal of its own, type `answer` at its first question; all it showed, and its status."""
+    """Run Python code at a terminal of its own; `answer` is typed at its question. All it showed, and its status."""
     ours, theirs = pty.openpty()
     start = "import os; os.setsid(); os.close(os.open(os.ttyname(0), os.O_RDWR))\n"  # makes it the controlling terminal
     process = subprocess.Popen(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
-from support.sshd import Sshd, free_port, keygen, public
-from support.sshhost import Config, assert_reaches, jump_config, new_threads, run
+import pytest
+from support.sshd import USER, Sshd, free_port, keygen, public, silent_listener, ssh_agent
+from support.sshhost import Config, Server, assert_reaches, jump_config, new_threads, run
 
 from ddtool.errors import (
     AuthenticationFailed,
     ConnectionLost,
     ConnectionRefused,
     ConnectTimeout,
+    HostError,
+    HostKeyChanged,
     HostKeyUnknown,
+    NameNotResolved,
 )
+from ddtool.transport.ssh import connect
 
 
 def test_proxy_jump(config: Config, tmp_path: Path) -> None:
@@ -42,7 +49,135 @@ def test_a_jump_that_does_not_let_us_through(config: Config, tmp_path: Path) -> 
     assert "Permission denied" in (error.why or "")
     assert (error.hint or "").startswith("ssh ") and "jump" in (error.hint or "")
     config.failure(HostKeyUnknown, **jump_config(config, jump_known_hosts=tmp_path / "none"))
-    config.failure(ConnectionRefused, **jump_config(config, Port=free_port()))
+    port = free_port()
+    error = config.failure(ConnectionRefused, **jump_config(config, Port=port))
+    assert f"the jump host jump cannot reach 127.0.0.1:{port}: a connection is refused" in error.message
+
+
+def chain(config: Config, **changes: dict[str, object]) -> dict[str, object]:
+    """`gpu` behind the hosts a and b, which are other names of the same sshd; `a` and `b` change their options."""
+    blocks = []
+    for name in ("a", "b"):
+        options = {
+            "HostName": "127.0.0.1",
+            "Port": config.server.port,
+            "User": USER,
+            "IdentityAgent": "none",
+            "IdentityFile": config.server.user,
+            "GlobalKnownHostsFile": "none",
+            "UserKnownHostsFile": config.known_hosts,
+            **changes.get(name, {}),
+        }
+        blocks.append(f"Host {name}\n" + "".join(f"  {key} {value}\n" for key, value in options.items()))
+    return {"ProxyJump": "a,b", "after": "".join(blocks)}
+
+
+def test_a_chain_of_jumps(config: Config) -> None:
+    before = threading.enumerate()
+    host = config.connect(**chain(config))
+    assert run(host, "echo there")[0] == b"there\n"
+    host.close()
+    assert not new_threads(before)
+
+
+def test_a_jump_with_a_jump_of_its_own(config: Config) -> None:
+    options = chain(config, b={"ProxyJump": "a"})
+    assert_reaches(config.connect(**{**options, "ProxyJump": "b"}))
+    options = chain(config, b={"ProxyJump": "a", "Port": free_port()})
+    error = config.failure(ConnectionRefused, **{**options, "ProxyJump": "b"})
+    assert "the jump host b is in the way" in error.message
+
+
+FIRST, SECOND = "the jump host a (hop 1 of 2)", "the jump host b (hop 2 of 2)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "cls", "message"),
+    [
+        (
+            {"a": {"IdentityFile": "none"}},
+            AuthenticationFailed,
+            f"{FIRST} is in the way: it does not let us log in",
+        ),
+        (
+            {"b": {"IdentityFile": "none"}},
+            AuthenticationFailed,
+            f"{SECOND} is in the way: it does not let us log in",
+        ),
+        (
+            {"a": {"UserKnownHostsFile": "none"}},
+            HostKeyUnknown,
+            f"{FIRST} is in the way: its host key is not known",
+        ),
+        (
+            {"b": {"UserKnownHostsFile": "none"}},
+            HostKeyUnknown,
+            f"{SECOND} is in the way: its host key is not known",
+        ),
+        (
+            {"b": {"HostKeyAlias": "other"}},
+            HostKeyChanged,
+            f"{SECOND} is in the way: its host key has changed",
+        ),
+        (
+            {"a": {"HostName": "name.invalid"}},
+            NameNotResolved,
+            f"{FIRST} is in the way: a name does not resolve",
+        ),
+        (
+            {"b": {"HostName": "name.invalid"}},
+            NameNotResolved,
+            f"{FIRST} cannot reach b: a name does not resolve",
+        ),
+        ({"a": {"Port": "refusing"}}, ConnectionRefused, f"{FIRST} is in the way: a connection is refused"),
+        ({"b": {"Port": "refusing"}}, ConnectionRefused, f"{FIRST} cannot reach b: a connection is refused"),
+        (
+            {"a": {"Port": "forwarding nothing"}},
+            HostError,
+            f"{FIRST} cannot reach b: it forwards no connections",
+        ),
+        ({"b": {"Port": "forwarding nothing"}}, HostError, f"{SECOND} cannot reach 127.0.0.1:"),
+        ({"a": {"ProxyCommand": "exit 7"}}, ConnectionLost, f"{FIRST} is in the way"),
+    ],
+)
+def test_the_hop_that_failed_is_named(
+    config: Config, shut: int, changes: dict[str, dict[str, object]], cls: type[HostError], message: str
+) -> None:
+    ports = {"refusing": free_port(), "forwarding nothing": shut}
+    for options in changes.values():
+        if "Port" in options:
+            options["Port"] = ports[str(options["Port"])]
+    other = public(config.server.user)
+    for port in (config.server.port, shut):
+        known = f"[127.0.0.1]:{port} {public(config.server.ed25519)}"
+        config.known_hosts.write_text(f"{config.known_hosts.read_text()}{known}\nother {other}\n")
+    error = config.failure(cls, **chain(config, **changes))
+    assert message in error.message
+    assert (error.hint or "").startswith("ssh a" if FIRST in message else "ssh -J a b")
+
+
+@pytest.fixture(scope="module")
+def shut(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """An sshd that lets the user in and forwards nothing."""
+    folder = tmp_path_factory.mktemp("shut")
+    with Sshd(folder, [server.ed25519], [public(server.user)], "AllowTcpForwarding no\n") as sshd:
+        yield sshd.port
+
+
+def test_a_jump_that_says_nothing(config: Config) -> None:
+    with silent_listener() as port:
+        error = config.failure(ConnectTimeout, timeout=0.7, **chain(config, a={"Port": port}))
+    assert "through a,b" in error.message
+
+
+def test_an_agent_is_never_forwarded(config: Config, tmp_path: Path) -> None:
+    with ssh_agent(tmp_path, config.server.user) as agent:
+        options = {"ForwardAgent": "yes", "IdentityAgent": agent, "IdentityFile": "none"}
+        environ = {**os.environ, "SSH_AUTH_SOCK": agent}
+        file = config.write(**{**chain(config, a=options, b=options), **options})
+        host = connect("gpu", ssh_config=file, connect_timeout_s=10, environ=environ)
+        assert run(host, "echo ${SSH_AUTH_SOCK:-none}")[0] == b"none\n"
+        host.close()
 
 
 def test_proxy_command(config: Config) -> None:
@@ -65,10 +200,32 @@ def proxy_program(config: Config) -> str:
     return f"python3 {program} %h %p"
 
 
-def test_a_proxy_command_that_fails(config: Config) -> None:
-    error = config.failure(ConnectionLost, ProxyCommand="sh -c 'echo \"tunnel is down\" >&2; exit 1'")
-    assert "tunnel is down" in (error.why or "")
-    assert "exit status 127" in (config.failure(ConnectionLost, ProxyCommand="sh -c 'exit 127'").why or "")
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("sh -c 'echo \"tunnel is down\" >&2; exit 3'", "tunnel is down\nit ended with exit status 3"),
+        ("sh -c 'exit 127'", "it wrote nothing\nit ended with exit status 127"),
+        ("sh -c 'kill -9 $$'", "it was ended by signal 9"),
+        ("no-such-program %h", "no-such-program"),
+    ],
+)
+def test_a_proxy_command_that_fails(config: Config, command: str, words: str) -> None:
+    error = config.failure(ConnectionLost, ProxyCommand=command)
+    assert words in (error.why or "")
+    assert "ProxyCommand" in error.message
+    assert command.replace("%h", "127.0.0.1") in (error.hint or "")
+
+
+def test_a_proxy_command_that_reaches_no_sshd(config: Config) -> None:
+    """The proxy did its part; what the connection noticed is said."""
+    error = config.failure(ConnectionLost, ProxyCommand="printf 'HTTP/1.1 400\\r\\n'; true")
+    assert "before its SSH banner, through ProxyCommand" in error.message
+    assert "HTTP/1.1 400" in (error.why or "")
+
+
+def test_a_proxy_command_that_hands_over_a_socket(config: Config) -> None:
+    error = config.failure(HostError, ProxyCommand="nc -F %h %p", ProxyUseFdpass="yes")
+    assert "ProxyUseFdpass" in error.message and "drop -F" in (error.hint or "")
 
 
 def test_a_proxy_command_that_hangs(config: Config) -> None:

@@ -7,9 +7,10 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from support.sshd import free_port, silent_listener
+from support.sshd import USER, Sshd, free_port, public, silent_listener
 from support.sshhost import Config, assert_reaches
 
 from ddtool.errors import (
@@ -25,6 +26,25 @@ from ddtool.errors import (
 def test_a_name_that_does_not_resolve(config: Config) -> None:
     error = config.failure(NameNotResolved, HostName="name.invalid")
     assert "name.invalid" in error.message
+
+
+@pytest.mark.parametrize("known", ["[::1]:{port}", "::1"])
+def test_an_address_of_ipv6(config: Config, tmp_path: Path, known: str) -> None:
+    if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 here")
+    with Sshd(tmp_path / "run", [config.server.ed25519], [public(config.server.user)], address="::1") as sshd:
+        config.know(f"{known.format(port=sshd.port)} {public(config.server.ed25519)}")
+        host = config.connect(HostName="::1", Port=sshd.port)
+        assert host.where == f"{USER}@[::1]:{sshd.port}"
+        assert_reaches(host)
+        assert_reaches(config.connect(HostName="::1", Port=sshd.port, AddressFamily="inet6"))
+        options = {"HostName": "::1", "Port": sshd.port, "AddressFamily": "inet"}
+        assert "cannot resolve ::1" in config.failure(NameNotResolved, **options).message
+
+
+def test_an_address_to_come_from_that_is_not_ours(config: Config) -> None:
+    error = config.failure(HostError, BindAddress="192.0.2.1")
+    assert "Cannot assign requested address" in (error.why or "")
 
 
 def test_a_port_that_refuses(config: Config) -> None:
