@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from ddtool.sandbox import Sandbox, exec_inside
@@ -36,12 +37,13 @@ SIZES = {
 }
 
 
-def dist_files() -> dict[str, bytes]:
+def dist_files(version: str = VERSION, changed: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
     """Relative path below site-packages → bytes, with metadata and a RECORD that holds every hash."""
     root = HERE / "dist"
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.py"))}
-    info = f"sglang-{VERSION}.dist-info"
-    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: sglang\nVersion: {VERSION}\n".encode()
+    files.update(changed or {})
+    info = f"sglang-{version}.dist-info"
+    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n".encode()
     files[f"{info}/WHEEL"] = (
         b"Wheel-Version: 1.0\nGenerator: mini\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     )
@@ -72,6 +74,14 @@ def model_files() -> dict[str, bytes]:
         files[f"{folder}/config.json"] = json.dumps(config).encode()
         files[f"{folder}/model.safetensors"] = (2).to_bytes(8, "little") + b"{}"
     return files
+
+
+def upgrade(sandbox: Sandbox, version: str, changed: Mapping[str, bytes], venv: str = VENV) -> None:
+    """What `pip install sglang==VERSION` does to the files of an installed one."""
+    site = _run(sandbox, f"echo {venv}/lib/python3*/site-packages").strip()
+    files = {f"{site}/{name}": data for name, data in dist_files(version, changed).items()}
+    script = f"rm -r {site}/sglang-*.dist-info; base64 -d | tar -xf - -C /"
+    _run(sandbox, script, base64.b64encode(_tar(files)).decode())
 
 
 def install(sandbox: Sandbox, venv: str = VENV) -> None:
