@@ -6,6 +6,7 @@ import base64
 import io
 import tarfile
 import threading
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -37,15 +38,15 @@ def crash_note(ctx: Context, unit_name: str, invocation: str, verdict: Json) -> 
 def crash_read(
     ctx: Context, folder: str, names: Optional[List[str]] = None, with_requests: bool = False
 ) -> Iterator[Optional[str]]:
-    """A .tar.gz in base64, piece by piece: the manifest and the files it names, or only those of `names`."""
+    """A .tar.gz in base64, piece by piece: the manifest and its files, or those that fit a pattern of `names`."""
     where = ctx.state / "evidence" / Path(folder).name
     if not (where / evidence.MANIFEST).exists():
         raise AgentError(f"the evidence {folder} is not on this host any more", hint="ddtool crash last")
     manifest = evidence.read_manifest(where / evidence.MANIFEST)
-    wanted = [evidence.MANIFEST, *(name for name in manifest["files"] if names is None or name in names)]
+    files = [name for name in manifest["files"] if any(fnmatch(name, pattern) for pattern in names or ["*"])]
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for name in wanted:
+        for name in [evidence.MANIFEST, *files]:
             yield None
             add(ctx, tar, where / name, int(manifest["unix"]), with_requests)
     data = archive.getvalue()

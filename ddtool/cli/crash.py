@@ -167,11 +167,13 @@ def seen_text(crash: Crash) -> str:
 
 
 def heading_of(manifest: dict[str, Any]) -> str:
+    """Which run it is, and what the gate, or `diag run`, said of it."""
     from ddtool.cli import output
 
     run = f"{manifest.get('unit')}, run {str(manifest.get('invocation'))[:8]} of release {manifest.get('release')}"
-    unix = manifest.get("unix")
-    return f"{run}, ended {output.when(unix)}" if isinstance(unix, (int, float)) else run
+    unix, why = manifest.get("unix"), manifest.get("why")
+    ended = f", ended {output.when(unix)}" if isinstance(unix, (int, float)) else ""
+    return run + ended + (f"; {why}" if why else "")
 
 
 def width_of(stream: TextIO) -> int:

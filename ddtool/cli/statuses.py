@@ -75,12 +75,10 @@ def last_crash(crash: Found, kept: int) -> str:
     """When, what, and how often; the page is `ddtool crash last`."""
     name = crash["category"] + (f" / {crash['subcode']}" if crash["subcode"] else "")
     seen = crash["seen"]
-    times = (
-        f", seen {seen['count']} times since {output.when(seen['first_unix'])}"
-        if seen and seen["count"] > 1
-        else ""
-    )
-    return f"{output.when(crash['unix'])}: {name}{times}. {crash['cause']} ({kept} kept: ddtool crash last)"
+    again = seen and seen["count"] > 1
+    times = f", seen {seen['count']} times since {output.when(seen['first_unix'])}" if again else ""
+    what = crash["why"] if crash["category"] == "no_crash" else f"{name}{times}. {crash['cause']}"
+    return f"{output.when(crash['unix'])}: {what} ({kept} kept: ddtool crash last)"
 
 
 def answers(release: Found) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 import tempfile
 import time
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddtool.crash import hang
 from ddtool.errors import DdtoolError, ProfileError, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 SCHEMA = "ddtool.evidence/1"
 MANIFEST = "manifest.json"
 JOURNAL = "journal.jsonl"
+INSTALLATION = "installation.json"
 PROFILE = "profile.yaml"
 VERDICT = "verdict.json"
 FILE_BYTES = 64 << 20
+DRIFT_MOST = 5  # files named in a verdict
 
 Json = dict[str, Any]
 
@@ -135,13 +139,55 @@ def classify(bundle: Bundle, profile: Profile | None = None) -> Verdict:
     """The verdict about the run in a bundle, read with `profile` or the one that lies in it."""
     from ddtool.crash.classify import classify as classify_stream
 
-    chosen = profile or profile_of(bundle)
-    return classify_stream(io.BytesIO(bundle.files.get(JOURNAL, b"")), context_of(chosen, bundle))
+    context = context_of(profile or profile_of(bundle), bundle)
+    verdict = classify_stream(io.BytesIO(bundle.files.get(JOURNAL, b"")), context)
+    # The journal of a bundle holds the kernel's lines too: where there are none, there were none.
+    missing = tuple(item for item in verdict.missing if not item.startswith("the kernel log"))
+    verdict = replace(verdict, missing=missing)
+    return hang.with_stacks(verdict, bundle) if context.hang_phase else verdict
 
 
-def context_of(profile: Profile | None, bundle: Bundle | None = None) -> Context | None:
-    """What a verdict may know beside the log."""
-    return None
+def context_of(profile: Profile | None, bundle: Bundle | None = None) -> Context:
+    """What a verdict may know beside the log: the profile's numbers, what was patched, and whether it hung."""
+    from ddtool.crash.classify import Context
+    from ddtool.crash.numbers import Numbers, of_profile
+
+    known = of_profile(profile) if profile else Numbers()
+    if bundle is None:
+        return Context(known)
+    installation = bundle.json(INSTALLATION)
+    managed = installation.get("diagnostics") or {}
+    return Context(
+        known,
+        diagnostics=[patch["name"] for patch in managed.get("patches", []) if patch.get("on_disk")],
+        drift=list(drift(installation)),
+        outcome=outcome_of(bundle.manifest),
+        hang_phase=hang.phase(bundle) if hang.hung(bundle.manifest) else None,
+    )
+
+
+def outcome_of(manifest: Json) -> str | None:
+    """What `diag run` made of this run."""
+    found = re.match(r"diag run \S+: (.+)", str(manifest.get("why")))
+    return found[1] if found else None
+
+
+def drift(installation: Json) -> Iterator[str]:
+    """Files of the installed SGLang that are neither the wheel's nor ours, one phrase each."""
+    managed = {
+        item["file"]: item["state"] for item in (installation.get("diagnostics") or {}).get("files", [])
+    }
+    for name, state in managed.items():
+        if state in ("foreign", "missing", "lost-by-upgrade"):
+            yield f"{name} is {state}"
+    wheel = installation.get("sglang") or {}
+    for kind in ("modified", "missing"):
+        names = [name for name in wheel.get(kind, []) if name not in managed]
+        shown = ", ".join(names[:DRIFT_MOST]) + (
+            f" and {len(names) - DRIFT_MOST} more" if names[DRIFT_MOST:] else ""
+        )
+        if names:
+            yield f"{kind} since the wheel: {shown}"
 
 
 def profile_of(bundle: Bundle) -> Profile | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddtool.crash import bundle as bundles
+from ddtool.crash import hang
 from ddtool.crash.bundle import Bundle
 from ddtool.crash.model import Verdict
 from ddtool.errors import DdtoolError, HostError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ddtool.profile import Profile
 
 # What a verdict reads of the evidence.
-TELLING = (bundles.JOURNAL, "installation.json", "release.json")
+TELLING = (bundles.JOURNAL, bundles.INSTALLATION, "processes.txt", hang.STACKS)
 
 Json = dict[str, Any]
 
@@ -116,7 +117,7 @@ def bundle(agent: Agent, unit: str, profile: Profile, *, now: bool, with_request
 def fetch(
     agent: Agent, folder: str, names: Sequence[str] | None = None, *, with_requests: bool = False
 ) -> Bundle:
-    """The evidence in a folder of the host, or those of its files."""
+    """The evidence in a folder of the host, or those of its files that a pattern of `names` fits."""
     stream = agent.stream(
         "crash.read", folder=folder, names=list(names) if names else None, with_requests=with_requests
     )

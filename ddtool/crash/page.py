@@ -28,7 +28,7 @@ NOT_TEXT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u
 def page(verdict: Verdict, width: int, *, heading: str = "", seen: str = "") -> list[Row]:
     """The whole page, each row at most `width` characters. `heading`: whose crash it is; `seen`: how often before."""
     width = max(width, NARROWEST)
-    rows: list[Row] = [((plain(heading), "dim"),)] if heading else []
+    rows: list[Row] = [((line, "dim"),) for line in wrap(heading, width)]
     rows += title(verdict, width)
     rows += [((line, "bold"),) for line in wrap(verdict.cause, width)]
     if verdict.first_cause:
@@ -47,7 +47,7 @@ def page(verdict: Verdict, width: int, *, heading: str = "", seen: str = "") -> 
 def brief(verdict: Verdict, width: int, *, heading: str = "", seen: str = "") -> list[Row]:
     """What fits between the lines of a log: what, where, and what to type."""
     width = max(width, NARROWEST)
-    rows: list[Row] = [((plain(heading), "dim"),)] if heading else []
+    rows: list[Row] = [((line, "dim"),) for line in wrap(heading, width)]
     rows += title(verdict, width)
     rows += [((line, "bold"),) for line in wrap(verdict.cause, width)]
     if verdict.first_cause:

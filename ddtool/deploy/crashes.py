@@ -26,13 +26,15 @@ def tell(agent: Agent, unit: str, profile: Profile, result: Json, on_event: Call
     except DdtoolError as error:
         on_event({"event": "no-verdict", "message": error.message})
         return
-    if crash:
+    if (
+        crash and crash.verdict.category != "no_crash"
+    ):  # else the gate was not content with a service that runs
         result["verdict"] = crash.to_json()
         on_event({"event": "verdict", "crash": crash})
 
 
 def last_of_status(agent: Agent, unit: str, profile: Profile, status: Json) -> Json | None:
-    """The last crash of a status reply: `{unix, result, category, subcode, cause, seen}`; None without evidence.
+    """The last crash of a status reply: `{unix, result, why, category, subcode, cause, seen}`; None without evidence.
 
     What somebody has judged before is taken from the host's memory; else it is judged, and not counted: status
     changes nothing.
@@ -49,7 +51,7 @@ def last_of_status(agent: Agent, unit: str, profile: Profile, status: Json) -> J
             "cause": verdict.cause,
             "seen": None,
         }
-    return {"unix": manifest["unix"], "result": manifest["result"], **known}
+    return {**{key: manifest[key] for key in ("unix", "result", "why")}, **known}
 
 
 def _known(crashes: Json, invocation: str) -> Json | None:

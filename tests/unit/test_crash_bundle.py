@@ -150,6 +150,59 @@ def test_a_damaged_or_foreign_archive_is_refused_in_words(data: bytes) -> None:
         bundle.unpack(data)
 
 
+STACK = """\
+Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 359 in wait
+
+Current thread 0x00007f02 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 655 in wait
+  File "/venv/lib/python3.12/site-packages/sglang/srt/managers/scheduler.py", line 42 in wait_for_nothing
+  File "/venv/lib/python3.12/site-packages/sglang/srt/managers/scheduler.py", line 90 in run
+"""
+PROCESSES = """\
+    PID    PPID STAT   RSS ELAPSED COMMAND
+      7       1 Ssl   9000      20 python -m sglang.launch_server --config c
+      8       7 Sl    9000      19 sglang::scheduler_TP0
+      9       7 Sl    9000      19 sglang::scheduler_TP1
+     10       7 Sl    9000      19 sglang::detokenizer
+"""
+
+
+def hung_run(why: str) -> bundle.Bundle:
+    journal = record("[2025-11-29 19:01:02 TP0] Init torch distributed begin.") + record(
+        "[2025-11-29 19:01:03 TP1] Load weight begin. avail mem=95.00 GB"
+    )
+    files = {f"{pid}-5.stacks": STACK.encode() for pid in (7, 8, 9, 10, 11)}
+    files |= {"journal.jsonl": journal, "processes.txt": PROCESSES.encode()}
+    return bundle.Bundle({**MANIFEST, "result": "gate", "why": why}, files)
+
+
+def test_a_hang_is_told_with_its_phase_and_its_stacks() -> None:
+    verdict = bundle.classify(hung_run("sglang was not ready after 4 s: nothing listens"))
+    assert (verdict.category, verdict.subcode) == ("sched_hang", "hang-load")
+    where = "sglang/srt/managers/scheduler.py:42 wait_for_nothing"
+    assert f"server, rank 0, rank 1, detokenizer, pid 11: {where}." in verdict.cause
+
+
+def test_a_gate_that_wants_a_better_service_saw_no_hang() -> None:
+    verdict = bundle.classify(hung_run("sglang: accept length 1.10 is below the floor of 2.00"))
+    assert verdict.category == "no_crash"
+
+
+def test_drift_is_told_in_a_verdict() -> None:
+    installation = {
+        "diagnostics": {
+            "files": [{"file": "sglang/a.py", "state": "foreign"}, {"file": "b.py", "state": "ours"}]
+        },
+        "sglang": {"modified": ["b.py", *(f"c{number}.py" for number in range(7))], "missing": []},
+    }
+    assert list(bundle.drift(installation)) == [
+        "sglang/a.py is foreign",
+        "modified since the wheel: c0.py, c1.py, c2.py, c3.py, c4.py and 2 more",
+    ]
+    assert list(bundle.drift({})) == []
+
+
 def ends(ctx: Context) -> list[str]:
     return [end["invocation"] for end in crashes.history(ctx, "sglang")["ends"]]
 
