@@ -39,7 +39,8 @@ def memory():
             return os.memfd_create("ddtool-agent", flags)
         except (AttributeError, OSError):
             pass
-    return os.dup(tempfile.TemporaryFile().fileno())
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 have = trusted()
 say(have=have, python=list(sys.version_info[:3]), uid=os.geteuid())
 if sys.version_info < (3, 8):
