@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
-APT := python3-venv mmdebstrap openssh-client openssh-server iproute2 gcc libc6-dev strace zstd
+APT := python3-venv mmdebstrap openssh-client openssh-server iproute2 gcc libc6-dev strace zstd fish tcsh
 SOURCES := $(shell git ls-files ddtool profiles diag_patches pyproject.toml README.md LICENSE 2>/dev/null)
 WHEEL := $(VENV)/.wheel
 TORCH := $(VENV)/.torch

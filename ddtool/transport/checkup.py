@@ -16,6 +16,8 @@ from ddtool.transport.ssh import CONNECT_TIMEOUT_S, log_in
 from ddtool.transport.sshconfig import SshConfig, resolve_hop
 from ddtool.transport.text import printable
 
+BANNER_LIMIT = 1 << 16
+
 
 @dataclass(frozen=True)
 class Step:
@@ -112,16 +114,19 @@ def _banner(leg: SshConfig, environ: Mapping[str, str]) -> str:
     assert argv
     deadline = Deadline(leg.connect_timeout_s or CONNECT_TIMEOUT_S)
     proxy = Proxy(argv, leg, environ)
+    lost = ConnectionLost(f"{leg.where} ended the connection before its SSH banner")
     said = b""
     try:
-        while b"\n" not in said:
+        while b"\n" not in said and len(said) < BANNER_LIMIT:
             proxy.sock.settimeout(deadline.remaining())
             part = proxy.sock.recv(256)
             if not part:
-                raise proxy.failure(ConnectionLost(f"{leg.where} ended the connection before its SSH banner"))
+                raise proxy.failure(lost)
             said += part
     except TimeoutError:
         raise deadline.error(leg, proxy.stderr_tail() or "no SSH banner came") from None
+    except ConnectionError:  # the proxy ended with words of ours unread
+        raise proxy.failure(lost) from None
     finally:
         proxy.close()
     return printable(said.partition(b"\n")[0].decode(errors="replace"))
