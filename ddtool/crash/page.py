@@ -22,6 +22,7 @@ NARROWEST = 60
 QUOTE_LINES, CELL_LINES = 6, 2
 CASCADE_MOST, EVIDENCE_MOST = 6, 8
 CONFIDENCE = {"high": "green", "medium": "yellow", "low": "red"}
+TORCH_HEAD = re.compile(r"^\[rank\d+\]: ?(?:\[[EWIFV]\d{3,4} [\d:.]+ [\w.]+:\d+\] ?)?(?:\[Rank \d+\] ?)?")
 NOT_TEXT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
@@ -112,7 +113,7 @@ def grouped(ranks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows `{ranks: "0-2, 7", phase, lines, text, first}`: the first to fail, then by rank."""
     rows: dict[Any, dict[str, Any]] = {}
     for item in sorted(ranks, key=lambda item: (not item.get("first"), item["rank"])):
-        said = plain(item.get("text") or "")
+        said = TORCH_HEAD.sub("", plain(item.get("text") or ""))  # the row says whose it is
         key = (bool(item.get("first")), item.get("phase"), said)
         row = rows.setdefault(
             key, {"members": [], "numbers": [], "phase": item.get("phase"), "text": said, "first": key[0]}
@@ -148,7 +149,7 @@ def quotes(name: str, causes: tuple[FirstCause, ...], most: int, width: int) -> 
     places = [where(cause) for cause in causes]
     wide = max(map(len, places[:most])) + 2
     for number, (cause, place) in enumerate(zip(causes[:most], places, strict=False)):
-        lines = wrap(cause.text, width - LABEL - wide, CELL_LINES) or [""]
+        lines = wrap(TORCH_HEAD.sub("", cause.text), width - LABEL - wide, CELL_LINES) or [""]
         rows.append((*label(name if number == 0 else "", ""), (f"{place:<{wide}}", "dim"), (lines[0], "")))
         rows += [(((" " * (LABEL + wide)), ""), (line, "")) for line in lines[1:]]
     if len(causes) > most:

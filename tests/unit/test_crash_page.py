@@ -116,5 +116,11 @@ def test_ranks_that_say_the_same_share_a_row() -> None:
     ]
 
 
+def test_what_torch_puts_before_its_lines_leaves_room_for_what_they_say() -> None:
+    head = "[rank1]:[E623 10:10:07.118334001 ProcessGroupNCCL.cpp:685] [Rank 1] "
+    shown = text(page(verdict(cascade=(FirstCause(9, f"{head}Watchdog caught collective", 1),)), 80))
+    assert "line 9, rank 1  Watchdog caught collective" in shown
+
+
 def test_spans() -> None:
     assert spans([5, 0, 2, 1, 9, 8]) == "0-2, 5, 8-9"
