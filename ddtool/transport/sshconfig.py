@@ -6,11 +6,8 @@ ddtool reaches a host exactly when `ssh NAME` does.
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
 import shlex
-import socket
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddtool.errors import ConnectTimeout, HostError, UsageError
+from ddtool.transport.sshtokens import Tokens
 from ddtool.transport.text import last_lines
 
 # What ssh itself refuses in a host name, and a blank: none of them may reach a shell through ProxyCommand.
@@ -258,45 +256,3 @@ def split_paths(value: str) -> tuple[str, ...]:
         paths.append(" ".join(words[:end]))
         del words[:end]
     return tuple(path for path in paths if path and path != "none")
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """ssh_config's %-tokens. `ssh -G` leaves them in identity files, certificates, proxies (OpenSSH 9.2)."""
-
-    name: str
-    hostname: str
-    port: int
-    user: str
-    alias: str | None
-    jump: str | None
-    environ: Mapping[str, str]
-
-    def expand(self, text: str) -> str:
-        return re.sub(r"%(.)", lambda match: self._token(match[1], match[0]), text)
-
-    def path(self, text: str) -> str:
-        """`text` with ~, %-tokens and ${NAME} expanded."""
-        home = pwd.getpwuid(os.getuid()).pw_dir  # as ssh does: HOME is not asked
-        text = re.sub(r"\$\{(\w+)\}", lambda match: self.environ.get(match[1], match[0]), self.expand(text))
-        if text == "~" or text.startswith("~/"):
-            return home + text[1:]
-        return os.path.expanduser(text)  # noqa: PTH111  ~user, which Path.expanduser refuses when there is no such user
-
-    def _token(self, letter: str, raw: str) -> str:
-        local = pwd.getpwuid(os.getuid())
-        values = {
-            "%": "%",
-            "d": local.pw_dir,
-            "h": self.hostname,
-            "i": str(os.getuid()),
-            "j": self.jump or "",
-            "k": self.alias or self.name,
-            "L": socket.gethostname().split(".")[0],
-            "l": socket.gethostname(),
-            "n": re.sub(r"^ssh://|:\d+/?$", "", self.name).rpartition("@")[2],
-            "p": str(self.port),
-            "r": self.user,
-            "u": local.pw_name,
-        }
-        return values.get(letter, raw)

@@ -8,9 +8,10 @@ from types import ModuleType
 import pytest
 
 from ddtool import sandbox
-from ddtool.errors import ConnectionLost, PreflightError, PythonMissing, SudoNeedsPassword
+from ddtool.errors import ConnectionLost, DdtoolError, PreflightError, PythonMissing, SudoNeedsPassword
 from ddtool.sandbox import Sandbox, exec_inside
 from ddtool.transport.agent import Agent
+from ddtool.transport.bootstrap import agent_zipapp, digest
 from ddtool.transport.ssh import SshChannel, SshHost, connect
 
 pytestmark = pytest.mark.host
@@ -52,7 +53,7 @@ def changed(login: Login) -> Iterator[Login]:
     kept = f"cp -a {SUDOERS} /root/sudoers; cp -a /home/ubuntu/.bashrc /root/bashrc"
     back = (
         f"cp -a /root/sudoers {SUDOERS}; cp -a /root/bashrc /home/ubuntu/.bashrc; passwd -q -d ubuntu || true;"
-        "usermod -p '*' ubuntu; for file in python3 sudo; do"
+        "usermod -p '*' -s /bin/bash ubuntu; for file in python3 sudo; do"
         " if [ -e /usr/bin/$file.away ]; then mv /usr/bin/$file.away /usr/bin/$file; fi; done"
     )
     login.inside(kept)
@@ -108,6 +109,44 @@ def test_a_host_without_python3(changed: Login) -> None:
     changed.inside("mv /usr/bin/python3 /usr/bin/python3.away")
     with pytest.raises(PythonMissing):
         Agent(changed())
+
+
+def test_a_login_without_a_shell(changed: Login) -> None:
+    changed.inside("usermod -s /usr/sbin/nologin ubuntu")
+    with pytest.raises(PreflightError, match="ubuntu may run no commands"):
+        Agent(changed("ubuntu"))
+
+
+@pytest.fixture
+def hardened(login: Login) -> Iterator[Login]:
+    """Nothing may be executed from where files come and go, nor from the agent's own state."""
+    folders = "/tmp /var/tmp /dev/shm /var/lib/ddtool /run/ddtool"
+    login.inside(f"for at in {folders}; do mkdir -p $at; mount -t tmpfs -o noexec,mode=0700 tmpfs $at; done")
+    yield login
+    login.inside(f"for at in {folders}; do umount $at; done")
+
+
+def test_mounts_without_exec_play_no_part(hardened: Login) -> None:
+    host = hardened()
+    with Agent(host):
+        pass
+    file = f"/var/lib/ddtool/agent/{digest(agent_zipapp())}.pyz"
+    channel = host.open(f"umask 077; mkdir -p /var/lib/ddtool/agent; head -c {len(agent_zipapp())} > {file}")
+    channel.send(agent_zipapp())
+    assert channel.exit_status(10) == 0
+    with Agent(host, zipapp=agent_zipapp()) as agent, pytest.raises(DdtoolError, match="no-such-request"):
+        agent.call("no-such-request")
+
+
+@pytest.mark.parametrize("user", ["root", "ubuntu"])
+def test_a_python3_that_may_not_be_executed(login: Login, user: str) -> None:
+    login.inside("at=$(readlink -f /usr/bin/python3); mount --bind $at $at; mount -o remount,bind,noexec $at")
+    try:
+        with pytest.raises(PreflightError, match="cannot be executed") as caught:
+            Agent(login(user))
+    finally:
+        login.inside("umount $(readlink -f /usr/bin/python3)")
+    assert "mounted noexec" in (caught.value.why or "") and "findmnt" in (caught.value.hint or "")
 
 
 def test_a_link_reset_while_a_command_runs(login: Login, faults: ModuleType) -> None:
