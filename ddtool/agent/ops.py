@@ -1,5 +1,5 @@
 """Importing this module registers every request that the agent answers."""
 
-from . import bundle, diagnostics, engine_check, facts, journal, patch_diff, service, txn
+from . import bundle, diagnostics, engine_check, facts, journal, look, patch_diff, service, txn
 
-LOADED = (bundle, diagnostics, engine_check, facts, journal, patch_diff, service, txn)
+LOADED = (bundle, diagnostics, engine_check, facts, journal, look, patch_diff, service, txn)

@@ -102,12 +102,15 @@ def disable(
     from ddtool.deploy.toggle import toggle_request
     from ddtool.diagnostics import consent, definition
 
+    def check(deployment: Deployment) -> None:
+        consent.check_disable(names, deployment.enabled, definition.names())
+
     def request(deployment: Deployment) -> dict[str, Any]:
-        enabled = [patch["name"] for patch in deployment.facts["diagnostics"]["patches"]]
-        consent.check_disable(names, enabled, definition.names())
         return toggle_request(deployment.profile.engine.venv, disable=names, force=force)
 
-    change("diag disable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json))
+    change(
+        "diag disable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json), check
+    )
 
 
 class How(NamedTuple):
@@ -126,18 +129,24 @@ def change(
     profile: str | None,
     host: str | None,
     how: How,
+    check: Callable[[Deployment], None] = lambda deployment: None,
 ) -> None:
-    """Preview, show, ask, apply: the same for enable, disable, restore and adopt."""
+    """Preview, check, show, ask, apply: the same for enable, disable, restore and adopt."""
     from ddtool.cli import options, output, plans, progress
     from ddtool.deploy.deployment import Deployment
     from ddtool.diagnostics import consent
 
     chosen, name = options.selected(profile, None, host)
     with Deployment(chosen, name) as deployment:
-        if not how.dry_run:
-            deployment.settle(progress.show)
         request = make_request(deployment)
-        plan = deployment.plan_toggle(kind, request, restart=how.restart, also_affects=how.also_affects)
+        plan = deployment.plan_toggle(
+            kind,
+            request,
+            restart=how.restart,
+            also_affects=how.also_affects,
+            on_event=None if how.dry_run else progress.show,
+        )
+        check(deployment)
         if how.dry_run or not how.json:
             plans.show(plan, name, how.json, deployment.round_trips)
         plans.show_unknown(deployment.unknown_functions)

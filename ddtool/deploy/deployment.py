@@ -163,26 +163,42 @@ class Deployment:
         answer: dict[str, Any] = self.agent.call("diag.preview", deadline_s=60.0, request=request)
         return answer
 
-    def previewed(
-        self, request: dict[str, Any], also_affects: Sequence[str]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The request with the consent that its transaction will have, and the host's preview of it."""
-        preview = self.preview(request)
+    def look(self, request: dict[str, Any], on_event: OnEvent | None) -> dict[str, Any]:
+        """What the plan of a toggle rests on, in one round trip; after a settle, unless nothing may change."""
+        found: dict[str, Any] = self.agent.call(
+            "diag.look", deadline_s=60.0, request=request, unit_name=self.unit
+        )
+        if on_event and transactions.settle(self.agent, found, self.unit, on_event):
+            return self.look(request, on_event)
+        return found if found["preview"] else {**found, "preview": self.preview(request)}
+
+    def agreed(
+        self, request: dict[str, Any], preview: dict[str, Any], also_affects: Sequence[str]
+    ) -> dict[str, Any]:
+        """The request as its transaction will have it. Sets `unknown_functions`.
+
+        Raises UsageError when another unit than those named uses the same files.
+        """
         consent.check_affected(preview, self.unit, also_affects)
         self.unknown_functions: list[dict[str, Any]] = preview["unknown"]
-        if self.unknown_functions:
-            request = {**request, "confirm_unknown": True}
-        return request, preview
+        return {**request, "confirm_unknown": True} if self.unknown_functions else request
 
     def plan_toggle(
-        self, kind: str, request: dict[str, Any], *, restart: bool, also_affects: Sequence[str] = ()
+        self,
+        kind: str,
+        request: dict[str, Any],
+        *,
+        restart: bool,
+        also_affects: Sequence[str] = (),
+        on_event: OnEvent | None = None,
     ) -> Plan:
-        """`unknown_functions` holds afterwards what the patches were not checked on, for the operator's consent.
-
-        Raises UsageError when another unit than those named runs from the same files.
+        """`unknown_functions` holds afterwards what the patches were not checked on, for the operator's consent, and
+        `enabled` the names that are on now. With `on_event` a killed transaction is settled first.
         """
-        request, preview = self.previewed(request, also_affects)
-        return plan_toggle(kind, self.unit, request, preview, self.facts, restart=restart)
+        found = self.look(request, on_event)
+        self.enabled = [patch["name"] for patch in found["diagnostics"]["patches"]]
+        request = self.agreed(request, found["preview"], also_affects)
+        return plan_toggle(kind, self.unit, request, found["preview"], found, restart=restart)
 
     def plan_experiment(
         self,
@@ -198,7 +214,8 @@ class Deployment:
         request = toggle_request(
             self.profile.engine.venv, enable=[patch.to_json()], why="diag run", force=force
         )
-        request, preview = self.previewed(request, also_affects)
+        preview = self.preview(request)
+        request = self.agreed(request, preview, also_affects)
         salt, release = self.build_release()
         current = current_release(self.facts)
         check_owner(self.unit, self.facts["service"], current, self.state, take_over=False)
