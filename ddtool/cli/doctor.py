@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 def doctor(
     profile: ProfileArg = None, host: HostOpt = None, overrides: SetOpt = None, json: JsonOpt = False
 ) -> None:
-    """Can this host run this profile? Looks at everything a deploy needs and touches nothing. Exit 4 when it can't."""
+    """Can this host run this profile? Looks at everything a deploy needs and touches nothing. Exit 4 when it can't.
+    How the host is reached, and why it is not: `ddtool doctor ssh`.
+    """
     from rich.text import Text
 
     from ddtool.cli import options, output
