@@ -173,14 +173,15 @@ def ssh_agent(folder: Path, *keys: Path) -> Iterator[str]:
     """The socket of a running ssh-agent that holds `keys`."""
     path = folder / "agent.sock"
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
+    environ = {**os.environ, "SSH_AUTH_SOCK": str(path)}
     try:
         end = time.monotonic() + 10
-        while not path.exists() and time.monotonic() < end:
+        # Status 2: nobody answers there yet. The socket is in its place a moment before that.
+        while subprocess.run(["ssh-add", "-l"], capture_output=True, env=environ).returncode == 2:
+            assert time.monotonic() < end, "ssh-agent does not answer"
             time.sleep(0.01)
         for key in keys:
-            subprocess.run(
-                ["ssh-add", "-q", str(key)], check=True, env={**os.environ, "SSH_AUTH_SOCK": str(path)}
-            )
+            subprocess.run(["ssh-add", "-q", str(key)], check=True, env=environ)
         yield str(path)
     finally:
         process.terminate()
