@@ -15,6 +15,18 @@ from .errors import AgentError, PreflightError, UsageError
 
 Json = Dict[str, Any]
 DEADLINE_S = 60
+PARTS = ("compose_syntax", "compose_script")
+# That Python cannot import from this program, which may live in memory only: its parts travel as text.
+LOADER = """
+import json, sys, types
+package = sys.modules["parts"] = types.ModuleType("parts")
+package.__path__ = []
+for name, text in json.loads(sys.argv[1]):
+    module = sys.modules["parts." + name] = types.ModuleType("parts." + name)
+    module.__package__ = "parts"
+    exec(compile(text, name + ".py", "exec"), module.__dict__)
+module.main()
+"""
 
 
 @dataclass(frozen=True)
@@ -48,11 +60,9 @@ def compose(
     """
     if not jobs:
         return []
-    script = pkgutil.get_data(__package__, "compose_script.py")
-    assert script is not None
     request = json.dumps({"version": version, "jobs": [job_of(*job) for job in jobs]})
     python = Path(venv) / "bin" / "python"
-    command = [str(python), "-I", "-S", "-B", "-c", script.decode()]
+    command = [str(python), *program()]
     try:
         run = subprocess.run(
             command, input=request, capture_output=True, text=True, timeout=DEADLINE_S, check=False
@@ -69,6 +79,16 @@ def compose(
     return [
         Composed(base64.b64decode(one["content"]), one["patches"], one["unknown"]) for one in answer["files"]
     ]
+
+
+def program() -> List[str]:
+    """Arguments with which any Python composes what stdin asks for."""
+    parts = []
+    for name in PARTS:
+        text = pkgutil.get_data(__package__, f"{name}.py")
+        assert text is not None
+        parts.append((name, text.decode()))
+    return ["-I", "-S", "-B", "-c", LOADER, json.dumps(parts)]
 
 
 def job_of(file: str, content: bytes, patches: Sequence[Json]) -> Json:

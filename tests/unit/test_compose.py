@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ddtool.agent import compose_script
 from ddtool.agent.compose import compose as compose_in
-from ddtool.agent.compose import patch_sha
+from ddtool.agent.compose import patch_sha, program
 from ddtool.agent.compose_script import Job, Refused, find_function, function_sha256
 from ddtool.agent.errors import PreflightError, UsageError
 
@@ -319,9 +319,8 @@ def test_refusals_and_a_missing_python_are_errors_for_the_operator(tmp_path: Pat
 
 
 def test_the_script_needs_nothing_but_an_interpreter() -> None:
-    script = Path(compose_script.__file__).read_text()
     run = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script],
+        [sys.executable, *program()],
         input='{"version": null, "jobs": []}',
         capture_output=True,
         text=True,
