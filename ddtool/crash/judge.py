@@ -30,7 +30,7 @@ BEFORE_END_LINES = 400
 _LAST_RESORTS = ("messenger", "exit")
 _TOLD_TO_STOP = re.compile(
     r"Stopping |Gracefully exiting|(?:INFO: +)?Shutting down$"
-    r"|.{0,80}(?:[Rr]eceived|[Gg]ot) (?:signal )?SIG(?:TERM|INT)\b"
+    r"|.{0,80}(?:[Rr]eceived|[Gg]ot) (?:signal )?SIG(?:TERM|INT)\b|SIG(?:TERM|INT) received"
 )
 _BAD_END = re.compile(
     r".*: (?:Main|Control) process exited, code=(?:exited, status=(?!0/|143|130)|dumped)"
@@ -88,8 +88,15 @@ def finding(attempt: Attempt, catalogue: Catalogue) -> Finding:
         _BAD_END.match(line.text) for line in attempt.lines if stop is None or line.number < stop
     )
     roots = [hit for hit in found if hit.signature.role == "root" and (stop is None or hit.number < stop)]
-    cause = first_cause(scene, roots, ended_badly)
+    said = [hit for hit in roots if not _is_talk(scene, hit)]
+    cause = first_cause(scene, said, ended_badly)
+    if ended_badly and (cause is None or cause.signature.tier in _LAST_RESORTS):
+        cause = first_cause(scene, roots, ended_badly)  # better a logger's word than none
     return Finding(scene, found, cause, ended_badly, stop is not None)
+
+
+def _is_talk(scene: Scene, hit: Hit) -> bool:
+    return hit.signature.tier in ("exception", "native") and scene.is_plain_talk(hit.line)
 
 
 def first_cause(scene: Scene, roots: Sequence[Hit], ended_badly: bool) -> Hit | None:

@@ -19,6 +19,7 @@ _TALK = re.compile(
 _ERROR = re.compile(
     r"(?:^|[\s:('])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fault|Timeout|OutOfResources)(?:\(|: |$)"
 )
+_FAILED_WITH = re.compile(r"hit an exception|failed with error|fatal", re.I)
 _FRAME = re.compile(r'\s*File "[^"]+", line \d+')
 _NEAR_BEFORE, _NEAR_AFTER = 8, 2
 
@@ -59,8 +60,16 @@ class Scene:
     def is_error(self, line: Line) -> bool:
         return line.number in self.errors or (
             line.source == "unit"
-            and line.level not in ("info", "warning", "debug")
-            and _ERROR.search(line.text[:400]) is not None
+            and line.level not in ("warning", "debug")
+            and (_ERROR if line.level != "info" else _FAILED_WITH).search(line.text[:400]) is not None
+        )
+
+    def is_plain_talk(self, line: Line) -> bool:
+        """A logger's line that is no error: what it reports need not have ended anything."""
+        return (
+            line.level in ("info", "warning", "debug")
+            and not self.is_error(line)
+            and line.number not in self._blocks
         )
 
     def matches(self, scope: str, pattern: str, line: Line) -> bool:

@@ -83,7 +83,12 @@ def of_record(number: int, record: Mapping[str, Any]) -> Iterator[Line]:
     source = record.get("source")
     known = Peeled(
         "",
-        source=cast(Source, source) if source in ("unit", "kernel") else "pid1",
+        # A record of a run without systemd (`local-runner`) is the program's own word.
+        source=cast(Source, source)
+        if source in ("pid1", "kernel")
+        else "pid1"
+        if "gap" in record
+        else "unit",
         unix_us=_whole(record.get("unix_us")),
         pid=_whole(record.get("pid")),
         rank=_whole(record.get("rank")),

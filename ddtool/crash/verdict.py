@@ -55,7 +55,8 @@ def healthy(finding: Finding | None) -> Verdict:
 
 
 def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verdict:
-    if finding.cause is None or not finding.cause.signature.category:
+    watched_hang = context.hang_phase and finding.is_last_resort
+    if finding.cause is None or watched_hang:
         return _undecided(finding, context, catalogue)
     hit, scene = finding.cause, finding.scene
     signature = hit.signature
