@@ -106,13 +106,18 @@ def carried_out(deployment: Deployment, plan: Plan) -> dict[str, Any]:
 
 def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
     """The outcome, then the error if the host could not be put back."""
-    from ddtool.cli import output
+    from ddtool.cli import output, progress
+    from ddtool.deploy import crashes
     from ddtool.deploy.apply import raise_for
+    from ddtool.deploy.experiment import with_verdict
     from ddtool.diagnostics import consent
 
     seen = result.get("experiment")
-    if seen is not None and not json:
-        tell(seen)
+    if seen is not None:
+        crashes.tell(deployment.agent, deployment.unit, deployment.profile, seen, progress.show)
+        seen = with_verdict(seen)
+        if not json:
+            tell(seen)
     raise_for(result)
     state = deployment.agent.call("diag.state", venv=deployment.profile.engine.venv, unit=deployment.unit)
     consent.check_as_recorded(state)

@@ -48,6 +48,13 @@ PATHS = {
 }
 
 
+# Crashes that say nothing about the code: it ran out of something, or the machine failed.
+MASKING = {
+    *("host_oom_kill", "oom_load", "oom_kv_pool", "oom_graph_capture", "oom_runtime", "kv_exhausted"),
+    *("gpu_unreachable", "gpu_hw_error"),
+}
+
+
 def drop_in(run: str, unit: str) -> str:
     """While the experiment runs: a crash is its result, and after a reboot nobody starts on its files."""
     return (
@@ -233,3 +240,13 @@ def watched(follow: Callable[[], Event]) -> Event:
 def stop(agent: Agent, ident: str) -> bool:
     """Ask the host to end the experiment and put everything back; False when it is over already."""
     return bool(agent.call("txn.stop", txn=ident))
+
+
+def with_verdict(seen: Event) -> Event:
+    """The experiment in the light of its crash verdict: one that may hide the looked-for failure refutes nothing."""
+    verdict = seen.get("verdict")
+    if seen["outcome"] != "crashed elsewhere" or not verdict or verdict["category"] not in MASKING:
+        return seen
+    why = f"{verdict['cause']} What the diagnostic looks for may have come next."
+    changed = {"outcome": "other failure first", "conclusion": "inconclusive", "hypothesis": None, "why": why}
+    return {**seen, **changed}

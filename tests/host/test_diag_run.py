@@ -108,6 +108,7 @@ class TestOutcomes:
         assert said["ended"] == {"result": "exit-code", "exit_status": 3}
         assert "AttributeError: 'NoneType' object has no attribute 'dtype'" in said["stderr"]
         assert said["evidence"]["folder"].startswith("/var/lib/ddtool/evidence/")
+        assert said["verdict"]["category"] not in ("no_crash", "unknown")
 
     def test_crashed_elsewhere(self) -> None:
         said = run("crashed elsewhere")
