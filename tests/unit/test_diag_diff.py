@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support import venvs, wheels
+from support import installers, venvs
 from support.cli import ddtool
 
 from ddtool.agent import patch_diff
@@ -79,14 +79,14 @@ def test_git_applies_it_in_a_checkout(
 
 
 def test_a_wheel_needs_no_host(tmp_path: Path, patch: definition.Definition) -> None:
-    wheel = wheels.build(tmp_path, FILES, "1.0")
+    wheel = installers.build(tmp_path, FILES, "1.0")
     (one,) = diff.local(patch, str(wheel)).files
     assert (one.file, one.against) == (A, str(wheel))
     assert b"-    y = x\n+    y = x + 1\n" in one.diff
 
 
 def test_an_unknown_version_is_diffed_and_said(tmp_path: Path, patch: definition.Definition) -> None:
-    wheel = wheels.build(tmp_path, {**FILES, A: SOURCE.replace(b"return y", b"return -y")}, "9.0")
+    wheel = installers.build(tmp_path, {**FILES, A: SOURCE.replace(b"return y", b"return -y")}, "9.0")
     found = diff.local(patch, str(wheel))
     assert b"+    y = x + 1" in found.files[0].diff
     assert [(item["function"], "return -y" in item["source"]) for item in found.unknown] == [("f", True)]
@@ -101,7 +101,7 @@ def test_what_cannot_be_had_says_why(tmp_path: Path, patch: definition.Definitio
     ):
         with pytest.raises(UsageError, match=why):
             diff.local(patch, against)
-    wheel = wheels.build(tmp_path / "w", {**FILES, A: SOURCE.replace(b"y = x", b"y = 2")}, "1.0")
+    wheel = installers.build(tmp_path / "w", {**FILES, A: SOURCE.replace(b"y = x", b"y = 2")}, "1.0")
     with pytest.raises(UsageError, match=r"the anchor `y = x` matches 0 times") as refused:
         diff.local(patch, str(wheel))
     assert "ddtool diag show width" in (refused.value.hint or "")
@@ -169,7 +169,7 @@ def test_the_command_prints_the_diff_alone(tmp_path: Path) -> None:
         b"from typing import Dict, List, Tuple\nimport torch\n\n\ndef _grouped_foreach_copy_(dsts, srcs):\n"
     )
     source += b"    groups: Dict[Tuple[torch.dtype, torch.dtype], Tuple[List, List]] = {}\n"
-    wheel = wheels.build(tmp_path, {patch.targets[0].file: source}, "0.5.12.post1")
+    wheel = installers.build(tmp_path, {patch.targets[0].file: source}, "0.5.12.post1")
     done = ddtool("diag", "show", "graph-copy", "--diff", "--against", str(wheel))
     assert done.returncode == 0, done.stderr
     assert (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import venvs, wheels
+from support import installers, venvs
 
 from ddtool.agent import diagnostics, objects
 from ddtool.agent.compose import patch_sha
@@ -79,14 +79,16 @@ def box(tmp_path: Path) -> Box:
 @pytest.fixture(scope="module")
 def real_wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("wheels")
-    return {version: wheels.build(folder, files, version) for version, files in (("1.0", OLD), ("2.0", NEW))}
+    return {
+        version: installers.build(folder, files, version) for version, files in (("1.0", OLD), ("2.0", NEW))
+    }
 
 
 @pytest.fixture
 def real(tmp_path: Path, real_wheels: dict[str, Path]) -> Box:
     """A real environment into which pip has installed version 1.0."""
-    venv = wheels.environment(tmp_path / "real")
-    wheels.pip_install(venv, str(real_wheels["1.0"]))
+    venv = installers.environment(tmp_path / "real")
+    installers.pip_install(venv, str(real_wheels["1.0"]))
     return Box(tmp_path, venv)
 
 
@@ -94,7 +96,7 @@ def test_upgrade_under_a_patch(real: Box, real_wheels: dict[str, Path]) -> None:
     """The patch is reported lost, what is new stays, and the patch goes on again by hand."""
     real.enable()
     assert real.state == "ours"
-    wheels.pip_install(real.venv, "--upgrade", str(real_wheels["2.0"]))
+    installers.pip_install(real.venv, "--upgrade", str(real_wheels["2.0"]))
     assert real.state == "lost-by-upgrade" and real.file.read_bytes() == NEW[A]
     (row,) = diagnostics.overview(real.ctx, str(real.venv))["patches"]
     assert row["lost"] and not row["on_disk"]
@@ -107,7 +109,7 @@ def test_upgrade_under_a_patch(real: Box, real_wheels: dict[str, Path]) -> None:
 def test_the_same_version_again_takes_the_patch_away(real: Box, real_wheels: dict[str, Path]) -> None:
     """`pip install --force-reinstall` puts the clean bytes back: known bytes, so the patch may simply return."""
     real.enable()
-    wheels.pip_install(real.venv, "--force-reinstall", str(real_wheels["1.0"]))
+    installers.pip_install(real.venv, "--force-reinstall", str(real_wheels["1.0"]))
     assert (
         real.state == "baseline"
         and not diagnostics.overview(real.ctx, str(real.venv))["patches"][0]["on_disk"]
@@ -137,12 +139,12 @@ def test_half_upgrade_with_old_files_is_finished_by_the_installer(
     """RECORD is of the new version, a patched file still of the old: refused; after the reinstall it is an upgrade."""
     real.enable()
     ours = real.file.read_bytes()
-    wheels.pip_install(real.venv, "--upgrade", str(real_wheels["2.0"]))
+    installers.pip_install(real.venv, "--upgrade", str(real_wheels["2.0"]))
     real.file.write_bytes(ours)
     assert real.state == "foreign"
     with pytest.raises(Drift, match=r"upgraded to 2\.0 around them"):
         real.plan("restore", force=True)
-    wheels.pip_install(real.venv, "--force-reinstall", str(real_wheels["2.0"]))
+    installers.pip_install(real.venv, "--force-reinstall", str(real_wheels["2.0"]))
     assert real.state == "lost-by-upgrade"
     real.do("restore")
     assert real.file.read_bytes() == NEW[A]
@@ -150,9 +152,9 @@ def test_half_upgrade_with_old_files_is_finished_by_the_installer(
 
 def test_editable_install(tmp_path: Path) -> None:
     """Nothing says what is clean, so the file is adopted by name; then the checkout gets the patch, and loses it."""
-    source = wheels.project(tmp_path / "fork", OLD, "1.0")
-    venv = wheels.environment(tmp_path / "venv")
-    wheels.pip_install(venv, "--editable", str(source))
+    source = installers.project(tmp_path / "fork", OLD, "1.0")
+    venv = installers.environment(tmp_path / "venv")
+    installers.pip_install(venv, "--editable", str(source))
     box = Box(tmp_path, venv)
     assert box.file == source / "python" / A and box.state == "unmanaged"
     with pytest.raises(Drift, match=A) as refused:
