@@ -7,6 +7,8 @@ SOURCES := $(shell git ls-files ddtool profiles diag_patches pyproject.toml READ
 WHEEL := $(VENV)/.wheel
 TORCH := $(VENV)/.torch
 PYTEST := $(BIN)/pytest
+# Most tests wait for a host or a server, so two run at once; a file's tests share them. The long ones come first.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test lint unit patches host engine slow setup clean
 
@@ -16,7 +18,7 @@ demo: setup
 	$(BIN)/ddtool generate -p demo $$'import os\n\ndef walk(path):\n    for '
 
 test: setup $(TORCH) lint
-	$(PYTEST) tests --durations=25
+	$(PYTEST) tests $(TWO) --durations=25
 
 lint: setup
 	$(BIN)/ruff check .
