@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import re2
 
@@ -21,7 +22,14 @@ AFTER = 100
 HEAD_LINES = 40_000
 TAIL_LINES = 10_000
 KIND_LIMIT = 30  # windows of one kind in one attempt
+NOISE_AFTER = (
+    5_000  # hits, of which whatever had a tenth is not looked for any more: it is in every other line
+)
+END = 400  # lines at the end
 _MEMORY = 64 << 20  # for RE2's automata; beyond it RE2 gets slow, not wrong
+
+# Where a message may begin: at the line's begin, or behind a prefix, a quote or a "\\n" in a JSON string.
+_BEGIN = r'(?:(?m:^)|[\]|:)}>"ZFP0-9-] ?|\\n)'
 
 _FAILURE = (
     r"Traceback \(most recent call",
@@ -50,7 +58,8 @@ def interesting(blocks: Iterable[bytes], patterns: Sequence[str]) -> Iterator[tu
 def relaxed(pattern: str) -> str:
     """An RE2 pattern that matches wherever `pattern` matches once prefix, colours and JSON quoting are there.
 
-    Anchors and look-arounds are left out, back references become anything, a quote may be escaped.
+    A message begins at the line's begin or behind a mark; ends and look-arounds are left out, back references
+    become anything, a quote may be escaped.
     """
     out: list[str] = []
     index = 0
@@ -58,7 +67,15 @@ def relaxed(pattern: str) -> str:
         char = pattern[index]
         if char == "\\":
             escaped = pattern[index + 1 : index + 2]
-            out.append("" if escaped in "AZ" else ".*" if escaped.isdigit() else char + escaped)
+            out.append(
+                _BEGIN
+                if escaped == "A"
+                else ""
+                if escaped == "Z"
+                else ".*"
+                if escaped.isdigit()
+                else char + escaped
+            )
             index += 2
         elif char == "[":
             end = pattern.index("]", index + (3 if pattern[index + 1] == "^" else 2))
@@ -72,7 +89,7 @@ def relaxed(pattern: str) -> str:
             out.append(".*")
             index = pattern.index(")", index) + 1
         else:
-            out.append("" if char in "^$" else r'\\?"' if char == '"' else char)
+            out.append({"^": _BEGIN, "$": "", '"': r'\\?"'}.get(char, char))
             index += 1
     return "".join(out)
 
@@ -98,19 +115,24 @@ class _Needles:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         wanted = [relaxed(pattern) for pattern in patterns]
-        self._windowed = len(wanted) + len(_FAILURE)
-        everything = [*wanted, *_FAILURE, _START, *_LIFE]
-        self._start = self._windowed
-        options = re2.Options()
-        options.encoding = re2.Options.Encoding.LATIN1
-        options.never_capture = True
-        options.log_errors = False
-        options.max_mem = _MEMORY
-        self._any = re2.compile("|".join(f"(?:{each})" for each in everything).encode(), options)
-        self._set = re2.Set.SearchSet(options)
-        for each in everything:
+        self._all = [*wanted, *_FAILURE, _START, *_LIFE]
+        self._start = len(wanted) + len(_FAILURE)  # needles below it want a window
+        self._options = re2.Options()
+        self._options.encoding = re2.Options.Encoding.LATIN1
+        self._options.never_capture = True
+        self._options.log_errors = False
+        self._options.max_mem = _MEMORY
+        self._set = re2.Set.SearchSet(self._options)
+        for each in self._all:
             self._set.Add(each.encode())
         self._set.Compile()
+        self._noise: set[int] = set()
+        self._hits: Counter[int] = Counter()
+        self._any = self._alternation()
+
+    def _alternation(self) -> Any:
+        wanted = (each for index, each in enumerate(self._all) if index not in self._noise)
+        return re2.compile("|".join(f"(?:{each})" for each in wanted).encode(), self._options)
 
     def first(self, block: bytes, start: int) -> int | None:
         """Where the next hit in `block` ends."""
@@ -119,8 +141,14 @@ class _Needles:
 
     def kinds(self, line: bytes) -> tuple[list[int], bool]:
         """(which needles a line has, only those that want a window; whether a start is said in it)."""
-        found = self._set.Match(line)
-        return [kind for kind in found if kind < self._windowed], self._start in found
+        found = self._set.Match(line) or ()
+        self._hits.update(found)
+        if self._hits.total() > NOISE_AFTER:
+            self._noise.update(kind for kind, count in self._hits.items() if count > NOISE_AFTER // 10)
+            self._noise.discard(self._start)
+            self._any = self._alternation()
+            self._hits.clear()
+        return [kind for kind in found if kind < self._start], self._start in found
 
 
 class _Selection:
@@ -129,6 +157,9 @@ class _Selection:
     def __init__(self, needles: _Needles) -> None:
         self._needles = needles
         self._seen: Counter[int] = Counter()
+        self._recent: deque[_Block] = (
+            deque()
+        )  # blocks that may still be wanted, the last `END` lines at least
         self._sent = 0
         self._until = AFTER
 
@@ -144,79 +175,68 @@ class _Selection:
         yield from tail
 
     def _chosen(self, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-        number = 1  # of the first line in `block`
-        last = _Part(1, [])
-        for block in _whole_lines(blocks):
-            count = block.count(b"\n")
-            if number <= self._until:
-                yield from self._send(_Part(number, _split(block, self._until - number + 1)), self._until)
-            yield from self._hits(block, number, last)
-            last = _last_lines(block, number, count, last)
-            number += count
-        yield from self._send(last, last.first + len(last.lines) - 1)
+        number = 1
+        for data in _whole_lines(blocks):
+            block = _Block(number, data)
+            number += block.count
+            self._remember(block)
+            yield from self._send(self._until)
+            yield from self._hits(block)
+        yield from self._send(number - 1, since=number - END)
 
-    def _hits(self, block: bytes, number: int, last: _Part) -> Iterator[tuple[int, bytes]]:
+    def _remember(self, block: _Block) -> None:
+        self._recent.append(block)
+        while self._recent[-1].end - self._recent[0].end >= END:
+            self._recent.popleft()
+
+    def _hits(self, block: _Block) -> Iterator[tuple[int, bytes]]:
         position = 0
-        counted = 0
-        while (hit := self._needles.first(block, position)) is not None:
-            start = block.rfind(b"\n", 0, max(hit - 1, 0)) + 1
-            end = block.find(b"\n", start)
-            number += block.count(b"\n", counted, start)
+        counted, number = 0, block.first
+        while (hit := self._needles.first(block.data, position)) is not None:
+            start = block.data.rfind(b"\n", 0, max(hit - 1, 0)) + 1
+            position = block.data.index(b"\n", start) + 1
+            number += block.data.count(b"\n", counted, start)
             counted = start
-            position = end + 1
-            kinds, begins = self._needles.kinds(block[start:end])
+            kinds, begins = self._needles.kinds(block.data[start : position - 1])
             if begins:
                 self._seen.clear()
             if wanted := [kind for kind in kinds if self._seen[kind] < KIND_LIMIT]:
                 self._seen.update(wanted)
-                yield from self._window(block, start, number, last)
-            elif not kinds and number > self._sent:
-                self._sent = number
-                yield number, block[start:end]
+                self._until = number + AFTER
+                yield from self._send(self._until, since=number - BEFORE)
+            elif not kinds:
+                yield from self._send(number, since=number)
 
-    def _window(self, block: bytes, start: int, number: int, last: _Part) -> Iterator[tuple[int, bytes]]:
-        """Everything from `BEFORE` lines before the line at `start` to `AFTER` behind it, as far as it is in reach."""
-        first = start
-        missing = BEFORE
-        while missing and first > 0 and number - (BEFORE - missing) > self._sent + 1:
-            first = block.rfind(b"\n", 0, first - 1) + 1
-            missing -= 1
-        before = number - (BEFORE - missing)
-        if first == 0 and missing:
-            yield from self._send(last, before - 1, before - missing)
-        self._until = number + AFTER
-        yield from self._send(_Part(before, _split(block[first:], self._until - before + 1)), self._until)
-
-    def _send(self, part: _Part, upto: int, since: int = 0) -> Iterator[tuple[int, bytes]]:
+    def _send(self, upto: int, since: int = 1) -> Iterator[tuple[int, bytes]]:
+        """The lines `since` to `upto` that are at hand and have not been given out."""
         since = max(since, self._sent + 1)
-        for number, line in enumerate(part.lines, part.first):
-            if since <= number <= upto:
-                self._sent = number
-                yield number, line
+        for block in self._recent:
+            if since <= upto and block.first <= upto and since < block.end:
+                for number, line in block.lines(since, upto):
+                    self._sent = number
+                    yield number, line
 
 
-class _Part:
-    """Consecutive lines, and the number of the first."""
+class _Block:
+    """Whole lines, from number `first` to the one before `end`."""
 
-    __slots__ = ("first", "lines")
-
-    def __init__(self, first: int, lines: list[bytes]) -> None:
+    def __init__(self, first: int, data: bytes) -> None:
         self.first = first
-        self.lines = lines
+        self.data = data
+        self.count = data.count(b"\n")
+        self.end = first + self.count
+        self._place = (first, 0)  # a line's number and where it begins, to go on from
 
-
-def _split(block: bytes, limit: int) -> list[bytes]:
-    """At most the first `limit` lines of whole lines."""
-    lines = block.split(b"\n", limit)
-    return lines[:-1] if len(lines) > limit or not lines[-1] else lines
-
-
-def _last_lines(block: bytes, number: int, count: int, before: _Part) -> _Part:
-    lines = block.rsplit(b"\n", BEFORE + 1)
-    if len(lines) > BEFORE + 1:
-        return _Part(number + count - BEFORE, lines[1:-1])
-    merged = [*before.lines, *lines[:-1]][-BEFORE:]
-    return _Part(number + count - len(merged), merged)
+    def lines(self, since: int, upto: int) -> Iterator[tuple[int, bytes]]:
+        number, start = self._place if self._place[0] <= since else (self.first, 0)
+        while number < since:
+            start = self.data.index(b"\n", start) + 1
+            number += 1
+        while number <= upto and number < self.end:
+            end = self.data.index(b"\n", start)
+            yield number, self.data[start:end]
+            number, start = number + 1, end + 1
+            self._place = (number, start)
 
 
 def _whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:

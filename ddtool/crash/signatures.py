@@ -26,10 +26,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from ddtool.crash.needles import needles
@@ -110,29 +109,32 @@ class Signature:
 class Catalogue:
     categories: Mapping[str, Category]
     signatures: tuple[Signature, ...]
+    known_needles: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of expressions, worked out before
 
     def without(self, ids: Iterable[str]) -> Catalogue:
         """The same without some signatures, for measuring how much hangs on them."""
         gone = set(ids)
-        return Catalogue(self.categories, tuple(each for each in self.signatures if each.id not in gone))
+        kept = tuple(each for each in self.signatures if each.id not in gone)
+        return replace(self, signatures=kept)
 
     def patterns(self) -> list[str]:
         """Every expression that a line can match, for the prefilter of long logs."""
-        return list(dict.fromkeys(pattern for each in self.signatures for pattern in each.match))
+        wanted = (
+            each for each in self.signatures if each.role != "advisory"
+        )  # noise is no reason to keep a line
+        return list(dict.fromkeys(pattern for each in wanted for pattern in each.match))
 
-    @property
+    @cached_property
     def by_needle(self) -> Mapping[str, tuple[tuple[int, str], ...]]:
         """Literal in lower case -> (index of a signature, expression) that can match only lines with it; under
         "" those that can match any line."""
-        found = self.__dict__.get("_by_needle")
-        if found is None:
-            sorted_in: dict[str, list[tuple[int, str]]] = {}
-            for index, each in enumerate(self.signatures):
-                for pattern in each.match:
-                    for needle in needles(pattern) or ("",):
-                        sorted_in.setdefault(needle, []).append((index, pattern))
-            found = self.__dict__["_by_needle"] = {key: tuple(value) for key, value in sorted_in.items()}
-        return found
+        found: dict[str, list[tuple[int, str]]] = {}
+        for index, each in enumerate(self.signatures):
+            for pattern in each.match:
+                known = self.known_needles.get(pattern)
+                for needle in (needles(pattern) if known is None else known) or ("",):
+                    found.setdefault(needle, []).append((index, pattern))
+        return {key: tuple(value) for key, value in found.items()}
 
 
 @cache
@@ -144,23 +146,25 @@ def compiled(pattern: str) -> re.Pattern[str]:
 def catalogue() -> Catalogue:
     """The shipped signatures. Raises DdtoolError naming file and signature when one is not valid."""
     folder = data_folder("crash_signatures")
-    return of_files(_files(folder))
-
-
-def patterns() -> list[str]:
-    return catalogue().patterns()
-
-
-def _files(folder: Path) -> dict[str, Any]:
-    """Parsed files by name: from the compiled form (YAML costs 50 ms) if that was made of exactly these bytes."""
     sources = {path.name: path.read_bytes() for path in sorted(folder.glob("*.yaml"))}
     try:
         made = json.loads((folder / COMPILED).read_bytes())
         if made["sha256"] == digest(sources):
-            return dict(made["files"])
+            return replace(of_files(made["files"]), known_needles=made["needles"])
     except (OSError, ValueError, KeyError):
-        pass  # read what it is made of
-    return parse(sources)
+        pass  # it is read from what it is made of
+    return of_files(parse(sources))
+
+
+def compiled_form(sources: Mapping[str, bytes]) -> str:
+    """What `catalogue` reads instead of the YAML (which costs 50 ms) as long as it was made of exactly these bytes."""
+    parsed = parse(sources)
+    literals = {pattern: needles(pattern) for pattern in of_files(parsed).patterns()}
+    return json.dumps({"sha256": digest(sources), "files": parsed, "needles": literals}, separators=(",", ":")) + "\n"
+
+
+def patterns() -> list[str]:
+    return catalogue().patterns()
 
 
 def digest(sources: Mapping[str, bytes]) -> str:
