@@ -68,7 +68,7 @@ def read(public: PublicKey) -> Certificate:
         key, authority = _plain(read.public_key()), _plain(read.signature_key())
     except InvalidSignature as error:
         raise Unreadable("its signature is wrong") from error
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, UnsupportedAlgorithm, NotImplementedError) as error:
         raise Unreadable(str(error)) from error
     return Certificate(
         key=key,

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 import threading
+from typing import Any
 
 import paramiko
 from paramiko.packet import Packetizer
@@ -33,13 +34,25 @@ class _Transport(paramiko.Transport):
 class _Packetizer(Packetizer):
     """Keeps the lines before the banner: an sshd says there that it is full, another service says what it is."""
 
-    said = ""
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.said = ""
+        self._sock = sock
 
     def readline(self, timeout: float) -> str:
         line = super().readline(timeout)
         if not line.startswith("SSH-") and len(self.said) < 1000:
             self.said += f"{line}\n"
         return line
+
+    def write_all(self, out: Any) -> None:
+        try:
+            super().write_all(out)
+        except EOFError:  # the other end has spoken and left before it heard us
+            with contextlib.suppress(OSError):
+                self._sock.settimeout(0.0)
+                self.said += self._sock.recv(1000).decode(errors="replace")
+            raise
 
 
 def handshake(

@@ -25,6 +25,7 @@ def proxy_argv(config: SshConfig, environ: Mapping[str, str]) -> list[str] | Non
             "ssh",
             *(["-F", config.config_file] if config.config_file else []),
             *("-o", "BatchMode=yes"),  # there is no terminal to ask on
+            *("-o", "LogLevel=INFO"),  # QUIET would keep the reason of a failure back
             *("-o", f"ServerAliveInterval={alive_interval_s(config)}"),
             *("-W", f"[{config.hostname}]:{config.port}"),
             *(["-J", ",".join(before)] if before else []),
@@ -44,6 +45,7 @@ class Proxy:
         self._config = config
         self._argv = argv
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the proxy
+        self._heard = 0  # how much of it is no reason for a failure any more
         self.sock, theirs = socket.socketpair()
         try:
             # A session of its own: Ctrl-C reaches ddtool alone, which closes in order, and nothing can prompt.
@@ -62,6 +64,10 @@ class Proxy:
         finally:
             theirs.close()
 
+    def established(self) -> None:
+        """The connection stands: what was said on the way is no reason for what happens from now on."""
+        self._heard = self._stderr.seek(0, os.SEEK_END)
+
     def stderr_tail(self) -> str:
         return last_lines(self._said(), SHOWN_LINES)
 
@@ -72,8 +78,8 @@ class Proxy:
         return explain_proxy_failure(self._config, self._said(), self._process.poll(), lost)
 
     def _said(self) -> str:
-        self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, self._stderr.tell() - 16384))
+        end = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(self._heard, end - 16384))
         return self._stderr.read().decode(errors="replace")
 
     def close(self) -> None:

@@ -79,7 +79,9 @@ def log_in(
 
     proxy = Proxy(argv, config, environ)
     try:
-        return SshHost(config, session(proxy.sock, report_proxy_too), proxy)
+        transport = session(proxy.sock, report_proxy_too)
+        proxy.established()
+        return SshHost(config, transport, proxy)
     except ConnectionLost as error:
         failure = proxy.failure(error)
         proxy.close()

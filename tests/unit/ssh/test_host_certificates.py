@@ -156,21 +156,16 @@ def test_what_a_certificate_says(certificate: PublicKey, authority: Authority) -
     assert str(found) == f'certificate "certified_host" for {ALIAS}, valid for ever'
 
 
-@pytest.mark.parametrize("at", range(-70, -10, 7))
-def test_a_forged_certificate_is_not_read(certificate: PublicKey, at: int) -> None:
-    blob = bytearray(certificate.blob)
-    blob[at] ^= 1
-    with pytest.raises(Unreadable):
-        read(replace(certificate, blob=bytes(blob)))
-
-
-def test_every_byte_that_is_signed_counts(certificate: PublicKey) -> None:
-    start = certificate.blob.index(ALIAS.encode())
-    for at in range(start, start + len(ALIAS)):
-        blob = bytearray(certificate.blob)
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_no_byte_can_be_changed(tmp_path: Path, kind: str) -> None:
+    authority = Authority(tmp_path, kind)
+    whole = public_of(Path(f"{authority.host_key('-n', ALIAS)}-cert.pub"))
+    read(whole)
+    for at in range(len(whole.blob)):
+        blob = bytearray(whole.blob)
         blob[at] ^= 1
-        with pytest.raises(Unreadable, match="its signature is wrong"):
-            read(replace(certificate, blob=bytes(blob)))
+        with pytest.raises(Unreadable):
+            read(replace(whole, blob=bytes(blob)))
 
 
 def test_a_user_s_certificate_is_no_host_s(authority: Authority, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,8 @@ FIRST, SECOND = "the jump host a (hop 1 of 2)", "the jump host b (hop 2 of 2)"
         ),
         ({"b": {"Port": "forwarding nothing"}}, HostError, f"{SECOND} cannot reach 127.0.0.1:"),
         ({"a": {"ProxyCommand": "exit 7"}}, ConnectionLost, f"{FIRST} is in the way"),
+        ({"a": {"LogLevel": "QUIET", "Port": "refusing"}}, ConnectionLost, f"{FIRST} is in the way"),
+        ({"b": {"LogLevel": "QUIET", "Port": "refusing"}}, ConnectionRefused, f"{FIRST} cannot reach b"),
     ],
 )
 def test_the_hop_that_failed_is_named(
@@ -198,6 +201,18 @@ def proxy_program(config: Config) -> str:
         "while data := sock.recv(65536): os.write(1, data)\n"
     )
     return f"python3 {program} %h %p"
+
+
+def test_what_a_proxy_said_on_the_way_is_no_reason_later(config: Config) -> None:
+    program = proxy_program(config)
+    command = f"sh -c 'echo Welcome to the bastion >&2; exec {program}'"
+    host = config.connect(HostKeyAlias="gpu-key", ProxyCommand=command)
+    assert host._proxy is not None
+    os.killpg(host._proxy._process.pid, signal.SIGKILL)
+    with pytest.raises(ConnectionLost) as caught:
+        host.open("true")
+    host.close()
+    assert "bastion" not in (caught.value.why or "")
 
 
 @pytest.mark.parametrize(
