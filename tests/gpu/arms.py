@@ -22,7 +22,7 @@ PORT = 32100
 FALLBACK = "falling back to greedy"  # a chain that cannot sample says so, once
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -31,15 +31,22 @@ def main() -> None:
     )
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--draft", type=Path, required=True)
-    parser.add_argument("--arms", nargs="+", required=True, help="plain, chain, tree:BUDGET[:TOPK][:seed]")
+    parser.add_argument(
+        "--arms", nargs="+", required=True, help="plain, chain, tree:BUDGET[:TOPK][:seed], each with @CARDS"
+    )
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 16])
     parser.add_argument("--prompts", type=int, default=8, help="a larger batch takes as many as it is large")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--env", nargs="*", default=[], metavar="NAME=VALUE", help="for the servers")
     cells.common_options(parser)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     done = cells.open_cells(options, options.name)
     grid = {cell_name(t, batch): (t, batch) for t, batch in product(options.temperatures, options.batches)}
     missing = done.missing(list(grid))
@@ -61,6 +68,7 @@ def cell_name(temperature: float, batch: int) -> str:
 def start(options: argparse.Namespace, done: cells.Cells, stack: ExitStack) -> dict[str, Server]:
     """All at once, since loading and compiling leave the card idle."""
     common, environment = platform(options.platform)
+    environment = {**environment, **cells.variables(options.env)}
     servers = {}
     for number, text in enumerate(options.arms):
         flags = {
@@ -69,7 +77,7 @@ def start(options: argparse.Namespace, done: cells.Cells, stack: ExitStack) -> d
             "tp-size": options.tp,
             **Arm.parse(text, options.draft).flags,
         }
-        server = Server(flags, PORT + 100 * number, done.log(text.replace(":", "-")), environment)
+        server = Server(flags, PORT + 100 * number, done.log(cells.arm_file(text)), environment)
         stack.callback(server.stop)
         servers[text] = server
     for server in servers.values():
@@ -105,16 +113,20 @@ def measure(
         "prompts": len(texts),
         "tokens": options.tokens,
         "repeats": options.repeats,
+        "tp": options.tp,
+        "environment": cells.variables(options.env),
         "arms": results,
     }
 
 
 def compare(servers: dict[str, Server], passes: dict[str, list[Pass]], name: str, texts: list[str]) -> Any:
-    """Against plain decoding, where it takes part; with the gap between the target's two best tokens there."""
-    if name == "plain" or "plain" not in servers:
+    """Against plain decoding, where it takes part, on one card if it does there; with the gap between the target's two
+    best tokens at each difference."""
+    judge = next((plain for plain in ("plain@1", "plain") if plain in servers), name)
+    if name == judge:
         return None
-    plain, found = passes["plain"][0].completions, passes[name][0].completions
-    return divergences(texts, plain, found, servers["plain"])
+    expected, found = passes[judge][0].completions, passes[name][0].completions
+    return divergences(texts, expected, found, servers[judge])
 
 
 def table(cell: dict[str, Any]) -> str:

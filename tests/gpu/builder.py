@@ -17,14 +17,12 @@ from typing import Any
 
 import cells
 import torch
-from ddtool_engine.core.trees import TreeBuilder
-from ddtool_engine.core.walk import accept
 
 VOCABULARY = 163840
 SAMPLES, REPLAYS = 21, 100
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -34,7 +32,11 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", type=int, default=[16, 32, 64])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 16, 32])
     cells.common_options(parser)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     done = cells.open_cells(options, f"builder-{options.device}")
     for budget in options.budgets:
         for batch in options.batches:
@@ -47,6 +49,9 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, budget: int, batch: int, seed: bool) -> dict[str, Any]:
+    from ddtool_engine.core.trees import TreeBuilder
+    from ddtool_engine.core.walk import accept
+
     log_probs, ids, roots = draft(batch, options.length, options.topk)
     builder = TreeBuilder(options.length, options.topk, budget, seed, options.device)
     inputs = [tensor.to(options.device) for tensor in (log_probs, ids, roots)]

@@ -103,6 +103,19 @@ def common_options(parser: ArgumentParser) -> None:
     )
 
 
+def variables(words: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE words as an environment."""
+    pairs = [word.partition("=") for word in words]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise SystemExit(f"--env {wrong[0]}: expected NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def arm_file(text: str) -> str:
+    """An arm's text as a file name."""
+    return re.sub(r"[^a-zA-Z0-9]", "-", text)
+
+
 def run_name(text: str) -> str:
     """A file name that survives every copy."""
     if not re.fullmatch(r"[a-zA-Z0-9_-]+", text):

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 TOPK = 8
@@ -26,7 +25,7 @@ SCALE = 0.02
 Weights = dict[str, Tensor]
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -35,7 +34,16 @@ def main() -> None:
     parser.add_argument("--layers", type=int, required=True, help="real and identity layers together")
     parser.add_argument("--ffn", type=int, required=True, help="inner size of an FFN, or of each expert")
     parser.add_argument("--experts", type=int, help="experts a layer; without: dense")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
+    if (options.target / "config.json").exists():  # written last
+        print(f"{options.target} is there already")
+        return
+    from safetensors.torch import load_file
+
     config = json.loads((options.source / "config.json").read_text())
     weights = load_file(options.source / "model.safetensors")
     torch.manual_seed(0)
@@ -52,9 +60,9 @@ def main() -> None:
             f"layer{index:03d}",
             {f"model.layers.{index}.{name}": value for name, value in {**layer, **widen}.items()},
         )
-    writer.finish(heavy_config(config, options))
     for path in options.source.glob("tokenizer*"):
         shutil.copy(path, options.target)
+    writer.finish(heavy_config(config, options))
     print(f"{options.target}: {writer.size / 1e9:.1f} GB")
 
 
@@ -67,6 +75,8 @@ class Writer:
         self._files: dict[str, str] = {}
 
     def save(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        from safetensors.torch import save_file
+
         file = f"{name}.safetensors"
         save_file(
             {key: value.contiguous() for key, value in tensors.items()}, self._folder / file, {"format": "pt"}

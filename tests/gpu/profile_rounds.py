@@ -25,9 +25,10 @@ PORT = 33000
 LONGEST = 15
 TRACE_S = 120
 ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
+COLLECTIVE = ("nccl", "cross_device_reduce", "all_reduce", "allreduce", "all_gather")
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -37,11 +38,16 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=["chain", "tree:32"])
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--tp", type=int, default=1)
     cells.common_options(parser)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     done = cells.open_cells(options, f"profile-{options.name}")
     for text in options.arms:
-        name = f"{text.replace(':', '-')}-b{options.batch}"
+        name = f"{cells.arm_file(text)}-b{options.batch}"
         if done.missing([name]):
             done.write(name, {"arm": text, "batch": options.batch, **profile(text, name, options, done)})
         print(line(done.read(name)), flush=True)
@@ -49,7 +55,7 @@ def main() -> None:
 
 def profile(text: str, name: str, options: argparse.Namespace, done: cells.Cells) -> dict[str, Any]:
     flags, environment = platform(options.platform)
-    flags |= {"model-path": options.target, **Arm.parse(text, options.draft).flags}
+    flags |= {"model-path": options.target, "tp-size": options.tp, **Arm.parse(text, options.draft).flags}
     traces = options.cells / "traces" / name
     shutil.rmtree(traces, ignore_errors=True)
     prompts = cells.prompts(options.batch)
@@ -72,10 +78,10 @@ def profile(text: str, name: str, options: argparse.Namespace, done: cells.Cells
 
 
 def finished_trace(folder: Path) -> Path:
-    """The server writes it when the steps are over; it is whole when it no longer grows."""
+    """The server writes it when the steps are over; it is whole when it no longer grows. The first rank's."""
     deadline, size = time.monotonic() + TRACE_S, -1
     while time.monotonic() < deadline:
-        found = sorted(folder.glob("*.trace.json.gz"))
+        found = sorted(folder.glob("*TP-0*.trace.json.gz")) or sorted(folder.glob("*.trace.json.gz"))
         if found and found[0].stat().st_size == size:
             return found[0]
         size = found[0].stat().st_size if found else -1
@@ -91,10 +97,14 @@ def totals(events: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any]:
     spans = device or timed
     elapsed = max(event["ts"] + event["dur"] for event in spans) - min(event["ts"] for event in spans)
     calls = Counter(event["name"] for event in host)
+    busy = sum(event["dur"] for event in device)
+    reducing = sum(event["dur"] for event in device if any(word in event["name"] for word in COLLECTIVE))
     return {
         "rounds": rounds,
         "us_between_rounds": round(elapsed / rounds, 1),
-        "gpu_busy_us": round(sum(event["dur"] for event in device) / rounds, 1),
+        "gpu_busy_us": round(busy / rounds, 1),
+        "gpu_idle_us": round((elapsed - busy) / rounds, 1),  # mostly waiting for the host
+        "collectives_us": round(reducing / rounds, 1),
         "gpu_operations": round(len(device) / rounds, 1),
         "copies_to_host": round(sum("DtoH" in event["name"] for event in device) / rounds, 2),
         "host_calls": {name: round(count / rounds, 2) for name, count in calls.most_common(LONGEST)},

@@ -52,7 +52,10 @@ CPU_ENVIRONMENT = {"SGLANG_USE_CPU_ENGINE": "1", "TRITON_INTERPRET": "1"}
 
 @dataclass(frozen=True)
 class Arm:
-    """`plain`, `chain`, or `tree:BUDGET[:TOPK][:seed]`. `flags`: SGLang's, by name without dashes in front."""
+    """`plain`, `chain`, or `tree:BUDGET[:TOPK][:seed]`; with `@N` behind it on N cards, whatever the others have.
+
+    flags: SGLang's, by name without dashes in front.
+    """
 
     name: str
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -60,6 +63,9 @@ class Arm:
     @classmethod
     def parse(cls, text: str, draft: Path) -> Arm:
         """Raises ValueError for anything else."""
+        what, _, cards = text.partition("@")
+        if cards:
+            return cls(text, {**cls.parse(what, draft).flags, "tp-size": int(cards)})
         kind, *shape = text.split(":")
         drafter = {"speculative-draft-model-path": draft, "speculative-draft-attention-backend": "triton"}
         if text == "plain":

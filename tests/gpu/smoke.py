@@ -33,7 +33,7 @@ def main() -> None:
     done = cells.open_cells(options, "smoke")
     failed = []
     for text in options.arms:
-        name = text.replace(":", "-")
+        name = cells.arm_file(text)
         if done.missing([name]):
             try:
                 done.write(name, measure(Arm.parse(text, options.pair / "draft"), options, done))
@@ -50,7 +50,7 @@ def measure(arm: Arm, options: argparse.Namespace, done: cells.Cells) -> dict[st
     flags, environment = platform(options.platform)
     flags |= {"model-path": options.pair / "target", **arm.flags}
     texts = cells.prompts(options.prompts)
-    server = Server(flags, PORT, done.log(arm.name.replace(":", "-")), environment)
+    server = Server(flags, PORT, done.log(cells.arm_file(arm.name)), environment)
     try:
         server.wait()
         one_pass(server, texts[:2], 1, options.tokens, 0)

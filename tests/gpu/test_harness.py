@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
+import arms
+import builder
 import carry
 import cells
 import faults
+import heavy
 import measure
 import profile_rounds
 import pytest
 import server
+import slot
+import soak
+import tp8
 
 from ddtool.journal.records import Record
 
@@ -65,13 +74,17 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("chain", {"speculative-algorithm": "DFLASH"}),
         ("tree:16:4:seed", {"speculative-ddtree-budget": 16, "speculative-ddtree-chain-seed": "true"}),
         ("tree:32", {"speculative-ddtree-budget": 32, "speculative-ddtree-topk": 8}),
+        ("plain@1", {"tp-size": 1}),
+        ("tree:31@2", {"tp-size": 2, "speculative-ddtree-budget": 31}),
     ],
 )
 def test_arms(text: str, flags: dict[str, object]) -> None:
     assert flags.items() <= dict(server.Arm.parse(text, Path("draft")).flags).items()
 
 
-@pytest.mark.parametrize("text", ["tree", "tree:seed", "tree:1:2:3", "chains", "bush:32", "plain:1"])
+@pytest.mark.parametrize(
+    "text", ["tree", "tree:seed", "tree:1:2:3", "chains", "bush:32", "plain:1", "plain@x"]
+)
 def test_no_arms(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected plain, chain or tree|invalid literal"):
         server.Arm.parse(text, Path("draft"))
@@ -118,3 +131,60 @@ def test_a_trace_adds_up() -> None:
     assert found["copies_to_host"] == 1
     assert found["us_between_rounds"] == 10
     assert found["longest_on_gpu_us"] == {"Memcpy DtoH (Device -> Pageable)": 10, "gemm": 0.25}
+
+
+def test_collectives_and_idle_time_are_told_apart() -> None:
+    kernels = [("ncclDevKernel_AllReduce_Sum_bf16", 0, 30), ("gemm", 60, 40)]
+    events = [{"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": dur} for name, at, dur in kernels]
+    found = profile_rounds.totals(events, rounds=10)
+    assert (found["collectives_us"], found["gpu_busy_us"], found["gpu_idle_us"]) == (3, 7, 3)
+
+
+SCRIPTS = {module.__name__: module for module in (arms, builder, heavy, profile_rounds, soak)}
+ON_ONE = slot.Machine(Path("/pair"), Path("/home"), ("--commit", "abc", "--cells", "/cells"))
+
+
+def plans() -> dict[str, list[slot.Step]]:
+    made = {name: slot.plan(name, replace(ON_ONE, tp=cards)) for name, cards in slot.SLOTS.items()}
+    return made | {f"tp{tp}": tp8.steps(replace(ON_ONE, tp=tp), 128, 49152) for tp in (2, 8)}
+
+
+@pytest.mark.parametrize("name", plans())
+def test_every_command_of_a_slot_is_one_that_its_script_takes(name: str) -> None:
+    for step in plans()[name]:
+        options = SCRIPTS[step.script].parser().parse_args(step.words)
+        for arm in getattr(options, "arms", ()):
+            server.Arm.parse(arm, options.draft)
+        if hasattr(options, "env"):
+            cells.variables(options.env)
+        assert Path(step.argv[1]).is_file()
+
+
+def test_no_two_measurements_share_their_cells() -> None:
+    names = [
+        (step.script, step.words[step.words.index("--name") + 1])
+        for steps in plans().values()
+        for step in steps
+        if "--name" in step.words
+    ]
+    assert len(set(names)) == len(names)
+
+
+def test_a_slot_is_listed_without_being_run() -> None:
+    command = [sys.executable, str(Path(slot.__file__)), "d", "--commit", "abc", "--list"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line.split()[2].rpartition("/")[2] for line in lines] == ["arms.py", "soak.py"]
+    assert all("--tp 2" in line for line in lines)
+
+
+def test_a_heavy_target_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    command = [sys.executable, str(Path(slot.__file__).with_name("heavy.py")), "/nowhere", str(tmp_path)]
+    command += ["--layers", "1", "--ffn", "8"]
+    assert "there already" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_variables() -> None:
+    assert cells.variables(["A=1", "B=x=y"]) == {"A": "1", "B": "x=y"}
+    with pytest.raises(SystemExit, match="NAME=VALUE"):
+        cells.variables(["A"])

@@ -1,0 +1,167 @@
+"""What a lent machine is asked for, one command a slot of ten minutes:
+
+    . tests/gpu/setup.sh && python3 tests/gpu/slot.py a --commit SHA
+
+Give a slot again to go on where it was cut off. `--list` prints its commands instead. docs/gpu.md says what each is
+for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TREES = ("tree:32", "tree:31")  # 33 and 32 tokens wide: matrix kernels are made for the second
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a script of this folder."""
+
+    script: str
+    words: tuple[str, ...]
+
+    @property
+    def argv(self) -> list[str]:
+        return [sys.executable, str(HERE / f"{self.script}.py"), *self.words]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """pair: folder with target/, draft/, draft-weak/. home: where heavy targets go. common: options of all scripts."""
+
+    pair: Path
+    home: Path
+    common: tuple[str, ...]
+    tp: int = 1
+
+    def heavy(self, name: str, layers: int, ffn: int, experts: int | None = None) -> Step:
+        words = (str(self.pair / "target"), str(self.home / name), "--layers", str(layers), "--ffn", str(ffn))
+        return Step("heavy", words if experts is None else (*words, "--experts", str(experts)))
+
+    def measured(self, script: str, name: str, target: str, draft: str = "draft", **options: Any) -> Step:
+        """target: `light`, or a heavy one's name. options: the script's, with underscores; a list is several words."""
+        folder = self.pair / "target" if target == "light" else self.home / target
+        words = ["--name", name, "--target", str(folder), "--draft", str(self.pair / draft)]
+        for option, value in {"tp": self.tp, **options}.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            words += [f"--{option.replace('_', '-')}", *map(str, values)]
+        return Step(script, (*words, *self.common))
+
+
+def plan(slot: str, on: Machine) -> list[Step]:
+    """The steps of a slot, in order."""
+    return {"a": heavy_target, "b": acceptance, "c": rounds, "d": two_cards, "e": batches, "f": experts}[
+        slot
+    ](on)
+
+
+def heavy_target(on: Machine) -> list[Step]:
+    """Tree against chain where it counts: batch 1, greedy, strong drafter."""
+    arms = ["plain", "chain", *TREES]
+    return [
+        on.heavy("heavy", 72, 98304),
+        on.measured("arms", "a-heavy", "heavy", arms=arms, temperatures=0, batches=1, repeats=7),
+    ]
+
+
+def acceptance(on: Machine) -> list[Step]:
+    """Both drafters, greedy and sampled, with and without the chain's seed."""
+    arms = ["plain", "chain", "tree:32", "tree:32:8:seed"]
+    return [
+        on.measured(
+            "arms", f"b-{draft}", "light", draft, arms=arms, temperatures=[0, 1], batches=1, prompts=16
+        )
+        for draft in ("draft", "draft-weak")
+    ]
+
+
+def rounds(on: Machine) -> list[Step]:
+    """What a round costs beside the target: over 500 rounds an arm, a profile, and the builder alone."""
+    arms = ["chain", *TREES]
+    return [
+        on.measured("arms", "c-light", "light", arms=arms, temperatures=0, batches=1, prompts=16, repeats=9),
+        on.measured("profile_rounds", "c-light", "light", arms=["chain", "tree:32"]),
+        Step("builder", ("--budgets", "32", "--batches", "1", "32", *on.common)),
+    ]
+
+
+def two_cards(on: Machine) -> list[Step]:
+    """The same outputs on two cards as on one, and 10,000 rounds without a hang."""
+    arms = ["plain@1", "plain", "chain", "tree:32"]
+    return [
+        on.measured("arms", "d-tp2", "light", arms=arms, temperatures=0, batches=[1, 4]),
+        on.measured("soak", "d-tp2", "light"),
+    ]
+
+
+def batches(on: Machine) -> list[Step]:
+    """The heavy target at batch 4 and 16."""
+    arms = ["plain", "chain", *TREES]
+    return [
+        on.heavy("heavy", 72, 98304),
+        on.measured("arms", "e-heavy", "heavy", arms=arms, temperatures=0, batches=[4, 16]),
+    ]
+
+
+def experts(on: Machine) -> list[Step]:
+    """An expert-heavy target, where every verified token reads more weights: several widths give verify(N)."""
+    arms = ["plain", "chain", "tree:8", "tree:16", "tree:32"]
+    return [
+        on.heavy("experts", 20, 1536, 384),
+        on.measured(
+            "arms", "f-experts", "experts", arms=arms, temperatures=0, batches=[1, 4, 16], tokens=128
+        ),
+    ]
+
+
+SLOTS = {"a": 1, "b": 1, "c": 1, "d": 2, "e": 1, "f": 1}
+"""Name → cards."""
+
+
+def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Adds what every plan takes, and reads the command line."""
+    parser.add_argument("--commit", required=True, help="written into every cell")
+    parser.add_argument("--pair", type=Path, default=Path(os.environ.get("PAIR", "/tmp/ddtool-gpu/pair")))
+    parser.add_argument("--home", type=Path, default=Path(os.environ.get("GPU_HOME", "/tmp/ddtool-gpu")))
+    parser.add_argument(
+        "--cells", type=Path, help="where cells are; those there are done. Default: HOME/cells"
+    )
+    parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
+    return parser.parse_args()
+
+
+def machine(options: argparse.Namespace, tp: int) -> Machine:
+    common = ("--commit", options.commit, "--cells", str(options.cells or options.home / "cells"))
+    return Machine(options.pair, options.home, common, tp)
+
+
+def execute(steps: list[Step], only_list: bool) -> None:
+    """All of them, whatever fails: each is worth its minutes. Ends with status 1 if one did."""
+    failed = []
+    for step in steps:
+        print(f"$ {shlex.join(step.argv)}", flush=True)
+        if not only_list and subprocess.run(step.argv, check=False).returncode:
+            failed.append(step.script)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("slot", choices=SLOTS)
+    options = options_of(parser)
+    execute(plan(options.slot, machine(options, SLOTS[options.slot])), options.list)
+
+
+if __name__ == "__main__":
+    main()
