@@ -88,7 +88,8 @@ def _jump_failure(config: SshConfig, said: str, shown: str, status: int | None) 
         hint = f"ssh {before}{hops[index]}   # and see from there whether {onward} answers"
     else:
         problem = f"is in the way{cause}"
-        hint = f"ssh {before}{hops[index]}   # must work without a question"
+        unlock = "; a key with a passphrase must be in the agent" if cls is AuthenticationFailed else ""
+        hint = f"ssh {before}{hops[index]}   # must work without a question{unlock}"
     return cls(
         f"{config.name}: the jump host {hops[index]}{via} {problem}",
         why=shown or _ended(status),

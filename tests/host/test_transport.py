@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -12,7 +13,9 @@ from ddtool.errors import ConnectionLost, DdtoolError, PreflightError, PythonMis
 from ddtool.sandbox import Sandbox, exec_inside
 from ddtool.transport.agent import Agent
 from ddtool.transport.bootstrap import agent_zipapp, digest
+from ddtool.transport.checkup import Step, check
 from ddtool.transport.ssh import SshChannel, SshHost, connect
+from ddtool.transport.sshconfig import resolve
 
 pytestmark = pytest.mark.host
 SUDOERS = "/etc/sudoers.d/90-sandbox"
@@ -147,6 +150,20 @@ def test_a_python3_that_may_not_be_executed(login: Login, user: str) -> None:
     finally:
         login.inside("umount $(readlink -f /usr/bin/python3)")
     assert "mounted noexec" in (caught.value.why or "") and "findmnt" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("user", ["root", "ubuntu"])
+def test_doctor_ssh_leaves_nothing(login: Login, user: str) -> None:
+    login.inside("touch /root/before")
+    steps: list[Step] = []
+    config = resolve(f"{user}@{login.sandbox.name}", str(login.sandbox.ssh_config), environ=os.environ)
+    assert check(config, steps.append, environ=os.environ) is None
+    became = "" if user == "root" else ", become through sudo -n from ubuntu"
+    assert steps[-1].name == "agent" and steps[-1].detail.endswith(f", uid 0{became}")
+    login.inside(
+        "changed=$(find /etc /home /opt /root /srv /tmp /usr /var/lib /var/tmp -newercm /root/before"
+        " ! -path '/var/lib/systemd/*' ! -path /root); echo $changed; test -z \"$changed\""
+    )
 
 
 def test_a_link_reset_while_a_command_runs(login: Login, faults: ModuleType) -> None:

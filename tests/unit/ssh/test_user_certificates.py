@@ -50,10 +50,9 @@ def test_an_agent_that_holds_a_certificate_alone(
     certify(authority, key, "-n", USER)
     with ssh_agent(tmp_path, key) as agent:
         environ = {**os.environ, "SSH_AUTH_SOCK": agent}
-        subprocess.run(
-            ["ssh-add", "-q", "-d", f"{key}.pub"], check=True, env=environ
-        )  # the bare key and both
-        subprocess.run(["ssh-add", "-q", "-C", str(key)], check=True, env=environ)
+        bare = tmp_path / "bare.pub"  # beside this name no certificate is found, which would go as well
+        bare.write_text(Path(f"{key}.pub").read_text())
+        subprocess.run(["ssh-add", "-q", "-d", str(bare)], check=True, env=environ)
         listed = subprocess.run(["ssh-add", "-l"], check=True, env=environ, capture_output=True, text=True)
         assert listed.stdout.count("\n") == listed.stdout.count("-CERT)") == 1
         assert_reaches(certified.connect(IdentityAgent=agent, IdentityFile="none"))
