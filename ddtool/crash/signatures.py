@@ -109,7 +109,9 @@ class Signature:
 class Catalogue:
     categories: Mapping[str, Category]
     signatures: tuple[Signature, ...]
-    known_needles: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of expressions, worked out before
+    known_needles: Mapping[str, Sequence[str]] = field(
+        default_factory=dict
+    )  # of expressions, worked out before
 
     def without(self, ids: Iterable[str]) -> Catalogue:
         """The same without some signatures, for measuring how much hangs on them."""
@@ -160,7 +162,10 @@ def compiled_form(sources: Mapping[str, bytes]) -> str:
     """What `catalogue` reads instead of the YAML (which costs 50 ms) as long as it was made of exactly these bytes."""
     parsed = parse(sources)
     literals = {pattern: needles(pattern) for pattern in of_files(parsed).patterns()}
-    return json.dumps({"sha256": digest(sources), "files": parsed, "needles": literals}, separators=(",", ":")) + "\n"
+    return (
+        json.dumps({"sha256": digest(sources), "files": parsed, "needles": literals}, separators=(",", ":"))
+        + "\n"
+    )
 
 
 def patterns() -> list[str]:

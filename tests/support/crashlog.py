@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 
+PREFILL = "Prefill batch, #new-seq: 1, #new-token: 64, #cached-token: 0, token usage: 0.00, "
+    "#running-req: 0, #queue-req: 0,"
+DECODE = (
+    "Decode batch, #running-req: 1, #token: 90, token usage: 0.00, accept len: 4.10, cuda graph: True, "
+    "gen throughput (token/s): 120.10, #queue-req: 0,"
+)
 ARGS = (
     "[2026-03-02 04:10:00] server_args=ServerArgs(model_path='/models/Big', tokenizer_path='/models/Big', "
     "context_length={context}, port=30000, api_key=None, tp_size=8, watchdog_timeout=300, disable_cuda_graph=False, "
@@ -17,7 +23,7 @@ STEPS = {
         "[2026-03-02 04:10:07 TP0] Load weight begin. avail mem=93.10 GB",
     ],
     "pool": [
-        "[2026-03-02 04:11:01 TP0] Load weight end. type=BigForCausalLM, dtype=torch.bfloat16, avail mem=20.00 GB, mem usage=73.10 GB."
+        "[2026-03-02 04:11:01 TP0] Load weight end. type=BigForCausalLM, dtype=torch.bfloat16, avail mem=20.00 GB",
     ],
     "draft_load": [
         "[2026-03-02 04:11:02 TP0] KV Cache is allocated. #tokens: 200000, KV size: 7.10 GB",
@@ -25,23 +31,23 @@ STEPS = {
         "[2026-03-02 04:11:03 TP0] Load weight begin. avail mem=11.00 GB",
     ],
     "capture": [
-        "[2026-03-02 04:11:06 TP0] Load weight end. type=DFlashDraftModel, dtype=torch.bfloat16, avail mem=9.00 GB, mem usage=2.00 GB.",
+        "[2026-03-02 04:11:06 TP0] Load weight end. type=DFlashDraftModel, dtype=torch.bfloat16, avail mem=9.00 GB",
         "[2026-03-02 04:11:07 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=9.00 GB",
         "[2026-03-02 04:11:07 TP0] Capture cuda graph bs [1, 2, 4, 8]",
     ],
     "serving": [
-        "[2026-03-02 04:11:20 TP0] Capture cuda graph end. Time elapsed: 13.00 s. mem usage=0.80 GB. avail mem=8.20 GB.",
+        "[2026-03-02 04:11:20 TP0] Capture cuda graph end. Time elapsed: 13.00 s. avail mem=8.20 GB.",
         "[2026-03-02 04:11:22] INFO:     Uvicorn running on http://127.0.0.1:30000 (Press CTRL+C to quit)",
         "[2026-03-02 04:11:25] The server is fired up and ready to roll!",
-        "[2026-03-02 04:11:27 TP0] Prefill batch, #new-seq: 1, #new-token: 64, #cached-token: 0, token usage: 0.00, #running-req: 0, #queue-req: 0,",
-        "[2026-03-02 04:11:28 TP0] Decode batch, #running-req: 1, #token: 90, token usage: 0.00, accept len: 4.10, cuda graph: True, gen throughput (token/s): 120.10, #queue-req: 0,",
+        f"[2026-03-02 04:11:27 TP0] {PREFILL}",
+        f"[2026-03-02 04:11:28 TP0] {DECODE}",
     ],
 }
 KILLED = ["[2026-03-02 04:12:31] Received sigquit from a child process. It usually means the child failed."]
 SERVED_ON = [
-    "[2026-03-02 04:13:30 TP0] Prefill batch, #new-seq: 1, #new-token: 64, #cached-token: 0, token usage: 0.00, #running-req: 0, #queue-req: 0,",
-    "[2026-03-02 04:13:31 TP0] Decode batch, #running-req: 1, #token: 90, token usage: 0.00, accept len: 4.10, cuda graph: True, gen throughput (token/s): 120.10, #queue-req: 0,",
-    "[2026-03-02 04:13:33 TP0] Decode batch, #running-req: 1, #token: 130, token usage: 0.00, accept len: 4.20, cuda graph: True, gen throughput (token/s): 121.10, #queue-req: 0,",
+    f"[2026-03-02 04:13:30 TP0] {PREFILL}",
+    f"[2026-03-02 04:13:31 TP0] {DECODE}",
+    f"[2026-03-02 04:13:33 TP0] {DECODE}",
 ]
 UNIT = "big.service"
 
@@ -67,7 +73,10 @@ def manager(how: str) -> list[str]:
         "exit 1": ("code=exited, status=1/FAILURE", "exit-code"),
         "exit 2": ("code=exited, status=2/INVALIDARGUMENT", "exit-code"),
     }[how]
-    return [f"systemd: {UNIT}: Main process exited, {status}", f"systemd: {UNIT}: Failed with result '{result}'."]
+    return [
+        f"systemd: {UNIT}: Main process exited, {status}",
+        f"systemd: {UNIT}: Failed with result '{result}'.",
+    ]
 
 
 def dressed(lines: list[str], form: str) -> str:
