@@ -17,9 +17,9 @@ _HEAD = LINE_LIMIT - (64 << 10)
 # "Loading shards:  50% Completed | 1/2 [00:01<00:01,  1.2s/it]", with or without blocks: one state of a tqdm bar.
 # Another process may write on behind it, because a bar ends without a line end.
 _BAR = re.compile(
-    r"[^\r\n]{0,200}?\d+%[^\[\r\n]{0,200}\[[^\]\r\n]{0,120}(?:it|s|B|toks|tok)/(?:s|it|B|tok)\b[^\]\r\n]{0,120}\]"
+    r"[^\r\n]{0,200}?\d+%[^\[\r\n]{0,200}\[[\d:?]+<[^\]\r\n]{0,60}(?:it|s|B|toks|tok)/(?:s|it|B|tok)\b[^\]\r\n]{0,120}\]"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x0c\x0e-\x1f\x7f\x85\u2028\u2029]")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
@@ -58,32 +58,32 @@ def bounded(line: bytes) -> bytes:
 
 
 def clean(raw: bytes) -> str:
-    """Decoded, without colours and control characters, and with what a progress bar overwrote gone.
+    """Decoded, without colours and control characters other than tabs and carriage returns inside the line.
 
-    Bytes that are not UTF-8 become U+FFFD. Of the pieces between carriage returns the last one that says
-    something stays: bars and blanks are passed over, since a line of another process may stand before them.
+    Bytes that are not UTF-8 become U+FFFD.
     """
-    text = raw.decode("utf-8", "replace")
+    text = raw.decode("utf-8", "replace").rstrip("\r")
     if "\x1b" in text:
-        text = unescaped(text)
+        text = unescaped(text).rstrip("\r")
+    return text if text.isprintable() else _CONTROL.sub("", text)
+
+
+def spoken(text: str) -> str:
+    """What a message says beside progress bars.
+
+    Of the pieces between carriage returns the last that is neither blank nor a bar stays, wherever it stands:
+    several processes write on the same line. So does what stands behind a bar.
+    """
     if "\r" in text:
-        text = _last_word(text.split("\r"))
-    if not text.isprintable():
-        text = _CONTROL.sub("", text)
-    if "%" in text and "[" in text:
-        text = _without_bar(text)
+        pieces = [piece for piece in text.split("\r") if piece.strip()]
+        said = [piece for piece in pieces if not _is_bar(piece)]
+        text = (said or pieces or [""])[-1]
+    if "%" in text and (bar := _BAR.match(text)):
+        rest = text[bar.end() :]
+        return rest.lstrip() if rest.strip() else text
     return text
 
 
-def _last_word(pieces: list[str]) -> str:
-    spoken = [piece for piece in pieces if piece.strip()]
-    for piece in reversed(spoken):
-        if not (bar := _BAR.match(piece)) or piece[bar.end() :].strip():
-            return piece
-    return spoken[-1] if spoken else ""
-
-
-def _without_bar(text: str) -> str:
+def _is_bar(text: str) -> bool:
     bar = _BAR.match(text)
-    rest = text[bar.end() :] if bar else ""
-    return rest.lstrip() if rest.strip() else text
+    return bar is not None and not text[bar.end() :].strip()

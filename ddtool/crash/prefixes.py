@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 
 from ddtool.agent.journal_text import level_of_text
+from ddtool.crash.lines import spoken
 from ddtool.crash.model import Source
 
 # A year that these stamps do not say: theirs are good for differences only. 1972 has a 29 February.
@@ -233,4 +234,9 @@ def source_of(text: str) -> Source:
     return "pid1" if MANAGER_TEXT.match(text) else "unit"
 
 
-_LAYERS = (_container, _journal, _stamp, _kernel, _launcher, _program, _torch)
+def _progress(line: Peeled) -> None:
+    if not line.partial:
+        line.text = spoken(line.text)
+
+
+_LAYERS = (_container, _journal, _stamp, _kernel, _progress, _launcher, _program, _torch)
