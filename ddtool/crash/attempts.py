@@ -130,7 +130,7 @@ def _phases(lines: Sequence[Line]) -> dict[int | None, list[tuple[int, str]]]:
                 steps.append((line.number, phase))
         elif phase and not serving:
             steps = reached.setdefault(line.rank, [])
-            if phase == "load" and any(step[1] in _LOADED for step in steps):
+            if phase in ("init", "load") and any(step[1] in _LOADED for step in steps):
                 phase = "draft_load"
             if not steps or steps[-1][1] != phase:
                 steps.append((line.number, phase))
