@@ -98,18 +98,6 @@ def run(case: str, *more: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("before")
 class TestOutcomes:
-    def test_fired(self) -> None:
-        said = run("fired")
-        assert (said["outcome"], said["conclusion"]) == ("fired", "confirmed")
-        assert said["hypothesis"] == "an input of the replay is None"
-        first = said["events"][0]
-        assert (first["event"], first["index"], first["side"], first["group_size"]) == ("none", 4, "src", 5)
-        assert {item["rank"] for item in said["loaded_by"]} == {0, 1}
-        assert said["ended"] == {"result": "exit-code", "exit_status": 3}
-        assert "AttributeError: 'NoneType' object has no attribute 'dtype'" in said["stderr"]
-        assert said["evidence"]["folder"].startswith("/var/lib/ddtool/evidence/")
-        assert said["verdict"]["category"] not in ("no_crash", "unknown")
-
     def test_crashed_elsewhere(self) -> None:
         said = run("crashed elsewhere")
         assert (said["outcome"], said["conclusion"], said["events"]) == ("crashed elsewhere", "refuted", [])
@@ -211,14 +199,23 @@ def test_ctrl_c_puts_everything_back_at_once(deployed: Sandbox, point: str) -> N
     "point", [pytest.param(one, marks=pytest.mark.slow) for one in POINTS[:-1]] + POINTS[-1:]
 )
 def test_without_its_ddtool_the_experiment_ends_by_itself(deployed: Sandbox, point: str) -> None:
-    """And whoever comes back can read its outcome."""
+    """And whoever comes back can read its outcome: it fired."""
     watched = Watched("fired")
     watched.until(point)
     watched.process.kill()
     watched.end()
     attached = ddtool("diag", "run", "--attach", "--json")
     assert attached.returncode == 0, attached.stderr
-    assert json.loads(attached.stdout)["outcome"] == "fired"
+    said = json.loads(attached.stdout)
+    assert (said["outcome"], said["conclusion"]) == ("fired", "confirmed")
+    assert said["hypothesis"] == "an input of the replay is None"
+    first = said["events"][0]
+    assert (first["event"], first["index"], first["side"], first["group_size"]) == ("none", 4, "src", 5)
+    assert {item["rank"] for item in said["loaded_by"]} == {0, 1}
+    assert said["ended"] == {"result": "exit-code", "exit_status": 3}
+    assert "AttributeError: 'NoneType' object has no attribute 'dtype'" in attached.stderr
+    assert said["evidence"]["folder"].startswith("/var/lib/ddtool/evidence/")
+    assert said["verdict"]["category"] not in ("no_crash", "unknown")
     over(deployed)
 
 
@@ -280,3 +277,41 @@ def killed_at(host: Sandbox, at: int) -> bool:
     hit = doctored.fired(host)
     doctored.disarm(host)
     return hit is not None
+
+
+def status() -> dict[str, Any]:
+    done = ddtool("diag", "status", "--json")
+    assert done.returncode == 0, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+def test_status_says_what_is_on_disk_and_what_each_rank_runs(deployed: Sandbox) -> None:
+    assert ddtool("diag", "enable", minidiag.NAME, "--yes").returncode == 0
+    said = status()
+    assert said["patches"][0]["on_disk"] and said["patches"][0]["loaded"] == [] and said["restart_needed"]
+    assert [(row["rank"], row["missing"]) for row in said["ranks"]] == [
+        (0, ["mini-copy"]),
+        (1, ["mini-copy"]),
+    ]
+    assert ddtool("restart", "--yes").returncode == 0
+    said = status()
+    assert said["patches"][0]["loaded"] == [0, 1] and not said["restart_needed"]
+    assert "by ranks 0-1, until" in ddtool("logs", "-n", "1").stderr
+    assert ddtool("diag", "disable", minidiag.NAME, "--yes", "--restart").returncode == 0
+    assert status()["patches"] == []
+
+
+def test_another_unit_on_the_same_environment_has_to_be_named(deployed: Sandbox) -> None:
+    """Also one that does not run: it would load the patched file at its next start."""
+    path = "/etc/systemd/system/other.service"
+    output(
+        deployed,
+        f"cat > {path}",
+        input=f"[Service]\nExecStart={mini.VENV}/bin/python -m sglang.launch_server\n",
+    )
+    done = ddtool("diag", "enable", minidiag.NAME, "--yes")
+    assert done.returncode == 2 and "next: add --also-affects other" in done.stderr
+    plan = ddtool("diag", "run", minidiag.NAME, "--dry-run", "--also-affects", "other")
+    assert plan.returncode == 0 and "other (stopped)" in plan.stderr
+    output(deployed, f"rm {path}")

@@ -29,6 +29,7 @@ from .test_diag import PAIR, PROBE, TRACE, A, B, Box
 from .test_diag_machine import compose_here
 
 PATCHES = {"trace": TRACE, "probe": PROBE, "pair": PAIR}
+ACTS = 170  # a little more than the longest transaction here has, so that every act is as likely as any other
 SECOND_KILL = 0.3  # of the recoveries are killed as well
 
 
@@ -38,6 +39,7 @@ class Kills:
         self.random = random.Random(seed)
         self.number = 0
         self.fired = root / "killed-at.json"
+        self.longest = 0
         self.hits: list[dict[str, Any]] = []
         self.acts: dict[
             str, int
@@ -52,7 +54,7 @@ class Kills:
         ident = self.write(
             kind, [{"step": "compose", "title": kind, "request": request, "expect": made.digest}]
         )
-        hit = self.killed(ident, self.random.randint(1, self.acts.get(kind, 90)), kind)
+        hit = self.killed(ident, self.random.randint(1, ACTS), kind)
         if hit:
             now = self.files()
             for path, content in now.items():
@@ -105,7 +107,7 @@ class Kills:
             hit: dict[str, Any] = json.loads(self.fired.read_text())
             return hit
         assert os.waitstatus_to_exitcode(status) == 0, f"{kind} failed"
-        self.acts[kind] = max(self.acts.get(kind, 0), int(self.fired.with_suffix(".count").read_text()))
+        self.longest = max(self.longest, int(self.fired.with_suffix(".count").read_text()))
         return None
 
     def files(self) -> dict[str, bytes | None]:
@@ -137,6 +139,7 @@ def kill(root: Path, monkeypatch: pytest.MonkeyPatch, count: int, seed: int) -> 
         "kills": len(kills.hits),
         "recoveries_killed": sum(bool(hit.get("recovery")) for hit in kills.hits),
         "transactions": kills.number,
+        "acts_of_the_longest": kills.longest,
         "half_patched_files": 0,
         "half_done_sets": 0,
         "ends": dict(collections.Counter(hit["end"] for hit in kills.hits)),
