@@ -15,7 +15,8 @@ from support.cli import DDTOOL, data, ddtool, ok
 from support.remote import output, until
 
 from ddtool.crash import bundle
-from ddtool.sandbox import Sandbox
+from ddtool.sandbox import Sandbox, down
+from ddtool.sandbox.image import engine_layers
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
@@ -179,3 +180,19 @@ def test_remove_takes_the_history_too(deployed: Sandbox) -> None:
     ok("remove", "--yes")
     assert output(deployed, "ls /var/lib/ddtool 2>&1; true").endswith("No such file or directory")
     assert data("crash", "last")["crash"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(900)
+def test_a_bad_and_a_good_start_of_real_sglang(boot: Any, tmp_path: Path) -> None:
+    host = boot("crash-demo", layers=engine_layers(print))
+    env = {"DDTOOL_HOST": f"sandbox:{host.name}", "DDTOOL_PROFILE": "demo"}
+    done = ddtool("deploy", "demo", "--yes", "--set", "server_args.max-total-tokens=-5", env=env, timeout=400)
+    assert done.returncode == 7 and "oom_kv_pool / static-fraction-too-small" in done.stderr, done.stderr
+    ok("deploy", "demo", "--yes", env=env, timeout=400)
+    path = tmp_path / "good.tar.gz"
+    ok("crash", "bundle", "--now", "--out", str(path), env=env)
+    assert data("crash", "classify", str(path))["category"] == "no_crash"
+    assert json.loads(bundle.read(path).files["installation.json"])["sglang"]["modified"] == []
+    down(host.name)
