@@ -36,7 +36,7 @@ def public(path: Path) -> str:
 
 
 def certify(authority: Path, key: Path, *options: str) -> Path:
-    """A certificate for the key pair `key`, beside it. `options` are ssh-keygen's: -h, -n NAMES, -V VALIDITY, -O OPTION."""
+    """A certificate for the key pair `key`, beside it. `options` are ssh-keygen's: -h, -n NAMES, -V VALIDITY, …"""
     subprocess.run(
         ["ssh-keygen", "-q", "-s", str(authority), "-I", key.name, *options, f"{key}.pub"], check=True
     )

@@ -111,7 +111,7 @@ def test_noise_without_end(shell: Shell) -> None:
 
 
 def test_a_start_up_file_that_waits(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "HANDSHAKE_S", 0.7)
+    monkeypatch.setattr(client, "HANDSHAKE_S", 2.0)
     said = shell.failure(ConnectTimeout, "echo Choose a project:; exec sleep 20")
     assert "the agent did not start" in said and "Choose a project:" in said
 
