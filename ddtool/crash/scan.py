@@ -8,6 +8,7 @@ than `HEAD_LINES`, only the last `TAIL_LINES` of what follows.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -30,6 +31,9 @@ _MEMORY = 64 << 20  # for RE2's automata; beyond it RE2 gets slow, not wrong
 
 # Where a message may begin: at the line's begin, or behind a prefix, a quote or a "\\n" in a JSON string.
 _BEGIN = r'(?:(?m:^)|[\]|:)}>"ZFP0-9-] ?|\\n)'
+
+_OPTIONAL = re.compile(r"(?:[?*]|\{0?,\d*\})\??")
+_GROUP = re.compile(r"\((?:\?:|\?P<\w+>|(?!\?))")
 
 _FAILURE = (
     r"Traceback \(most recent call",
@@ -59,55 +63,60 @@ def relaxed(pattern: str) -> str:
     """An RE2 pattern that matches wherever `pattern` matches once prefix, colours and JSON quoting are there.
 
     A message begins at the line's begin or behind a mark; ends and look-arounds are left out, back references
-    become anything, a quote may be escaped.
+    become anything, a quote may be escaped. What may be missing at the begin is left out, and the begin with it:
+    "(\\w+\\.)*Error" would have the automaton follow every word of every line.
     """
-    out: list[str] = []
+    flags = "(?i)" if pattern.startswith("(?i)") else ""
+    body = pattern.removeprefix("(?i)")
+    return flags + _relaxed(body[_after_optional(body, 0) :])
+
+
+def _relaxed(pattern: str) -> str:
+    out = ""
     index = 0
     while index < len(pattern):
-        char = pattern[index]
-        if char == "\\":
-            escaped = pattern[index + 1 : index + 2]
-            out.append(
-                _BEGIN
-                if escaped == "A"
-                else ""
-                if escaped == "Z"
-                else ".*"
-                if escaped.isdigit()
-                else char + escaped
-            )
-            index += 2
-        elif char == "[":
-            end = pattern.index("]", index + (3 if pattern[index + 1] == "^" else 2))
-            while pattern[end - 1] == "\\" and pattern[end - 2] != "\\":
-                end = pattern.index("]", end + 1)
-            out.append(pattern[index : end + 1])
-            index = end + 1
-        elif pattern.startswith(("(?=", "(?!", "(?<=", "(?<!"), index):
-            index = _group_end(pattern, index)
-        elif pattern.startswith("(?P=", index):
-            out.append(".*")
-            index = pattern.index(")", index) + 1
-        else:
-            out.append({"^": _BEGIN, "$": "", '"': r'\\?"'}.get(char, char))
-            index += 1
-    return "".join(out)
+        end = _element_end(pattern, index)
+        element = pattern[index:end]
+        if element in ("^", "\\A"):
+            index, end = end, _after_optional(pattern, end)
+            out += _BEGIN if index == end else ""
+        elif group := _GROUP.match(element):
+            out += f"(?:{_relaxed(element[group.end() : -1])})"
+        elif element.startswith("(?P=") or (element[0] == "\\" and element[1].isdigit()):
+            out += ".*"
+        elif element not in ("$", "\\Z") and not element.startswith("("):
+            out += r'\\?"' if element == '"' else element
+        index = end
+    return out
 
 
-def _group_end(pattern: str, start: int) -> int:
-    depth = 0
-    index = start
-    while index < len(pattern):
-        if pattern[index] == "\\":
-            index += 1
-        elif pattern[index] == "[":
-            index = pattern.index("]", index + 2)
-        else:
-            depth += {"(": 1, ")": -1}.get(pattern[index], 0)
-            if depth == 0:
-                return index + 1
-        index += 1
-    raise ValueError(f"a group that does not end in {pattern!r}")
+def _element_end(pattern: str, start: int) -> int:
+    """Where the escape, class, group or character that begins at `start` ends, its quantifier not included."""
+    index = start + 1
+    if pattern[start] == "\\":
+        return index + 1
+    if pattern[start] == "[":
+        index += pattern[index] == "^"
+        index += pattern[index] == "]"  # which is a member if it comes first
+        while pattern[index] != "]":
+            index += 2 if pattern[index] == "\\" else 1
+        return index + 1
+    if pattern[start] == "(":
+        while pattern[index] != ")":
+            index = _element_end(pattern, index)
+        return index + 1
+    return index
+
+
+def _after_optional(pattern: str, index: int) -> int:
+    """Behind everything at `index` that a match need not have."""
+    while index < len(pattern) and pattern[index] not in "|)":
+        end = _element_end(pattern, index)
+        found = _OPTIONAL.match(pattern, end)
+        if not found:
+            break
+        index = found.end()
+    return index
 
 
 class _Needles:

@@ -129,6 +129,10 @@ PREFIXES = [
         (r"size [^\]\[)]+ of [^]]x", "size a of bx"),
         (r'said "(?P<word>\w+)" and (?P=word)\Z', 'said "no" and no'),
         (r"a(?=b(c|[)]))b", "abc"),
+        (r"^(\w+\.)*(Key|Value)Error\b", "module.ValueError: no"),
+        (r"(?i)^([\w. /-]{1,80}: )?error: argument \S+", "launch.py: Error: argument --tp"),
+        (r"x(\w*y)?z|^\s{,4}what\(\)", "xay xabyz"),
+        (r"[\]^a]{2}[^\]]\\\(", "^]b\\("),
     ],
 )
 def test_a_relaxed_pattern_finds_the_message_behind_any_prefix(
