@@ -73,11 +73,15 @@ def doctor_ssh(host: HostArg = None, json: JsonOpt = False) -> None:
 
     from ddtool.cli import options, output
     from ddtool.deploy.session import ssh_name
+    from ddtool.errors import UsageError
     from ddtool.transport.checkup import check
     from ddtool.transport.describe import describe
     from ddtool.transport.sshconfig import resolve
 
-    name, ssh_config = ssh_name(host or options.selected(None, None, None)[1])
+    wanted = host or options.selected(None, None, None)[1]
+    if wanted == "local":
+        raise UsageError("local is this machine, reached without ssh", hint="ddtool doctor ssh HOST")
+    name, ssh_config = ssh_name(wanted)
     config = resolve(name, ssh_config, environ=os.environ)
     found = describe(config, os.environ)
     if json:

@@ -201,6 +201,13 @@ def test_the_json(gpu: Config, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert shown["steps"][-1]["error"]["class"] == "ConnectionRefused"
 
 
+def test_this_machine_has_no_way_over_ssh(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, err, status = doctor(capsys, monkeypatch, "local")
+    assert status == 2 and "without ssh" in err
+
+
 @as_root
 def test_the_host_of_the_current_profile(
     gpu: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
