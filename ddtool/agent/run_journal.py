@@ -37,8 +37,9 @@ def _records(pipeline: Pipeline, service: str, invocation: str, start: Entry) ->
         yield from pipeline.flush()
         return
     seen = seq_of(first[-1]) or 0
-    rest = [item for item in _entries(["-n", str(LAST), *matches]) if _follows(item, start, seen)]
-    if len(rest) == LAST:  # it reaches no further back than that: there may be more in between
+    rest = [item for item in _entries(["-n", str(LAST + 1), *matches]) if _follows(item, start, seen)]
+    if len(rest) > LAST:
+        del rest[0]
         yield gap("cut", "the middle of this run is left out here", first[-1]["__CURSOR"], rest[0])
     for entry in rest:
         yield from pipeline.feed(entry)

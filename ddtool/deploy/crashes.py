@@ -51,7 +51,7 @@ def last_of_status(agent: Agent, unit: str, profile: Profile, status: Json) -> J
             "cause": verdict.cause,
             "seen": None,
         }
-    return {**{key: manifest[key] for key in ("unix", "result", "why")}, **known}
+    return {**{key: manifest.get(key) for key in ("unix", "result", "why")}, **known}
 
 
 def _known(crashes: Json, invocation: str) -> Json | None:
