@@ -33,6 +33,7 @@ _MEMORY = 64 << 20  # for RE2's automata; beyond it RE2 gets slow, not wrong
 _BEGIN = r'(?:(?m:^)|[\]|:)}>"ZFP0-9-] ?|\\n)'
 
 _OPTIONAL = re.compile(r"(?:[?*]|\{0?,\d*\})\??")
+_COUNTED = re.compile(r"\{(\d*),\d*\}")
 _GROUP = re.compile(r"\((?:\?:|\?P<\w+>|(?!\?))")
 
 _FAILURE = (
@@ -63,8 +64,9 @@ def relaxed(pattern: str) -> str:
     """An RE2 pattern that matches wherever `pattern` matches once prefix, colours and JSON quoting are there.
 
     A message begins at the line's begin or behind a mark; ends and look-arounds are left out, back references
-    become anything, a quote may be escaped. What may be missing at the begin is left out, and the begin with it:
-    "(\\w+\\.)*Error" would have the automaton follow every word of every line.
+    become anything, a quote may be escaped. For the automaton's sake nothing is counted ("{0,80}" is a state for
+    each), and what may be missing at the begin is left out, and the begin with it: "(\\w+\\.)*Error" would have it
+    follow every word of every line.
     """
     flags = "(?i)" if pattern.startswith("(?i)") else ""
     body = pattern.removeprefix("(?i)")
@@ -80,6 +82,9 @@ def _relaxed(pattern: str) -> str:
         if element in ("^", "\\A"):
             index, end = end, _after_optional(pattern, end)
             out += _BEGIN if index == end else ""
+        elif counted := _COUNTED.match(pattern, index):
+            end = counted.end()
+            out += "*" if counted[1] in ("", "0") else "+"
         elif group := _GROUP.match(element):
             out += f"(?:{_relaxed(element[group.end() : -1])})"
         elif element.startswith("(?P=") or (element[0] == "\\" and element[1].isdigit()):

@@ -129,6 +129,7 @@ PREFIXES = [
         (r"size [^\]\[)]+ of [^]]x", "size a of bx"),
         (r'said "(?P<word>\w+)" and (?P=word)\Z', 'said "no" and no'),
         (r"a(?=b(c|[)]))b", "abc"),
+        (r"kv.{0,40}pool.{2,}?is [0-9a-f]{3} \{1,2\}", "kv and the pool now is 0af {1,2}"),
         (r"^(\w+\.)*(Key|Value)Error\b", "module.ValueError: no"),
         (r"(?i)^([\w. /-]{1,80}: )?error: argument \S+", "launch.py: Error: argument --tp"),
         (r"x(\w*y)?z|^\s{,4}what\(\)", "xay xabyz"),
