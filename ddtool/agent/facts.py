@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import audit, clean, client, diagnostics, disk, record, releases, txn, unit
+from . import audit, clean, client, diagnostics, disk, inflight, record, releases, speed, txn, unit
 from .errors import AgentError
 from .registry import Context, op
 
@@ -32,7 +32,9 @@ def facts(
         "model": model_facts(Path(model)),
         "drafter": model_facts(Path(drafter)) if drafter else None,
         "port": port_facts(address, port),
-        "service": service_facts(ctx, unit_name),
+        "service": service_facts(
+            ctx, unit_name, {"address": address, "port": port}, {"model": model, "drafter": drafter}
+        ),
         "releases": releases.listing(ctx, unit_name),
         "diagnostics": diagnostics.overview(ctx, venv),
         "transactions": txn.open_state(ctx),
@@ -188,8 +190,17 @@ def port_facts(address: str, port: int) -> Dict[str, Any]:
     }
 
 
-def service_facts(ctx: Context, name: str) -> Dict[str, Any]:
-    """The unit as systemd sees it, the texts of its files, and what ddtool deployed under this name."""
+def service_facts(
+    ctx: Context,
+    name: str,
+    at: Optional[Dict[str, Any]] = None,
+    weights: Optional[Dict[str, Optional[str]]] = None,
+) -> Dict[str, Any]:
+    """The unit as systemd sees it, the texts of its files, what ddtool deployed under this name, and what an outage
+    of it costs: `requests` in flight (None when it does not run), `starts`, and `load` where those do not tell.
+
+    `at` {address, port} and `weights` {model, drafter}: of what is planned, for a unit that is not ddtool's yet.
+    """
     state = unit.state_of(name)
     paths = [path for path in [state.get("path"), *state.get("drop_ins", [])] if path]
     deployed = releases.service(ctx, name)
@@ -197,5 +208,27 @@ def service_facts(ctx: Context, name: str) -> Dict[str, Any]:
         "unit": state,
         "files": {path: Path(path).read_text(errors="replace") for path in paths if Path(path).exists()},
         "deployed": deployed or None,
-        "starts": audit.starts(ctx, name),
+        **cost(ctx, name, state, at, weights),
+    }
+
+
+def cost(
+    ctx: Context,
+    name: str,
+    state: Dict[str, Any],
+    at: Optional[Dict[str, Any]],
+    weights: Optional[Dict[str, Optional[str]]],
+) -> Dict[str, Any]:
+    """`{requests, starts, load}` of `service_facts`."""
+    starts = audit.starts(ctx, name)
+    if not state.get("processes"):
+        return {"requests": None, "starts": starts, "load": None}
+    spec = releases.current_gate(ctx, name) or at
+    config = releases.meta(ctx, name, releases.current_id(ctx, name) or "").get("config", {})
+    runs = {"model": config.get("model-path"), "drafter": config.get("speculative-draft-model-path")}
+    known = starts and weights in (None, runs)
+    return {
+        "requests": inflight.count(spec) if spec else {"unknown": "nothing of ddtool runs under this name"},
+        "starts": starts,
+        "load": None if known else speed.of_weights((weights or runs).values()),
     }

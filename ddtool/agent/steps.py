@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Type
 
-from . import clean, diagnostics, disk, evidence, releases, unit
+from . import clean, diagnostics, disk, evidence, inflight, releases, unit
 from .errors import AgentError, Drift, Unhealthy
 from .files import FileChange, FileSet
 from .gate import Gate
@@ -62,6 +62,20 @@ class WriteRelease(Step):
 
     def finish(self, run: Run, before: Before) -> None:
         releases.prune(run.ctx, run.unit)
+
+
+class Drain(Step):
+    """args `seconds`, `gate`: a wait until no request is in flight, at most so long. Nothing to undo: it only looks.
+
+    `gate` says where to ask when nothing of ddtool runs under this name yet, as in a takeover.
+    """
+
+    def title(self, run: Run) -> str:
+        return f"wait at most {self.args['seconds']:.0f} s for the requests in flight"
+
+    def do(self, run: Run, before: Before) -> None:
+        spec = releases.current_gate(run.ctx, run.unit) or {**self.args["gate"], "api_key": None}
+        run.note(drained=inflight.drain(spec, self.args["seconds"], run.emit))
 
 
 class Stop(Step):
@@ -259,6 +273,7 @@ class Purge(Step):
 
 STEPS: Dict[str, Type[Step]] = {
     "release": WriteRelease,
+    "drain": Drain,
     "stop": Stop,
     "files": Files,
     "compose": Compose,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddtool.cli.options import HostOpt, JsonOpt, ProfileArg, SetOpt, YesOpt
+from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileArg, SetOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -33,12 +33,14 @@ def deploy(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Replace a unit of that name that is not ddtool's.")
     ] = False,
+    drain: DrainOpt = 0,
     yes: YesOpt = False,
     json: JsonOpt = False,
 ) -> None:
     """Put a profile on its host: plan, confirm, apply, and wait until it really generates."""
     from ddtool.cli import options, output, plans, progress
     from ddtool.deploy.deployment import Deployment
+    from ddtool.deploy.drain import drained
     from ddtool.deploy.offline import plan_offline
 
     if offline:
@@ -51,7 +53,7 @@ def deploy(
             return
         if not dry_run:
             deployment.settle(progress.show)
-        plan = deployment.plan_deploy(take_over=take_over)
+        plan = drained(deployment.plan_deploy(take_over=take_over), drain)
         if dry_run or not json:
             plans.show(plan, name, json, deployment.round_trips)
         if dry_run:
@@ -65,11 +67,12 @@ def deploy(
 
 
 def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
-    from ddtool.cli import output
+    from ddtool.cli import output, plans
 
     if json:
         output.emit("deploy", {**result, "host": deployment.host, "round_trips": deployment.round_trips})
         return
+    plans.tell_drained(result)
     gate = result.get("gate")
     if gate:
         length = f", accept length {gate['accept_length']}" if gate["accept_length"] else ""

@@ -33,6 +33,17 @@ SetOpt = Annotated[
     ),
 ]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+DrainOpt = Annotated[
+    float,
+    typer.Option(
+        "--drain",
+        metavar="SECONDS",
+        min=0,
+        help="Before the stop, wait at most so long for the requests in flight. New ones still come in: SGLang "
+        "cannot refuse them.",
+        show_default=False,
+    ),
+]
 YesOpt = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ddtool.cli import output
 
 if TYPE_CHECKING:
-    from ddtool.deploy.plan import Outage, Plan
+    from ddtool.deploy.outage import Outage
+    from ddtool.deploy.plan import Plan
 
 MARKS = {"create": "+", "change": "~", "remove": "-", "keep": "=", "run": ">"}
 COLOURS = {"create": "green", "change": "yellow", "remove": "red", "keep": "dim", "run": "bold"}
@@ -52,7 +53,36 @@ def diff_colour(line: str) -> str:
 def describe_outage(outage: Outage) -> str:
     if outage.seconds == 0:
         return f"none ({outage.source})"
-    return f"{output.minutes(outage.seconds)} ({outage.source})"
+    return f"{output.minutes(outage.seconds)} ({outage.source}){hits(outage.requests)}"
+
+
+def hits(requests: Mapping[str, Any] | None) -> str:
+    """Whom the stop cuts off, as far as anybody can know beforehand."""
+    from ddtool.deploy.outage import in_flight
+
+    if requests is None:
+        return ""
+    count = in_flight(requests)
+    if count is None:
+        return f"; how many requests are in flight is not known: {requests['unknown']}"
+    if count == 0:
+        return "; no request is in flight now"
+    split = f"{requests['running']} running, {requests['waiting']} waiting"
+    return f"; {count} in flight now ({split}), which a stop cuts off: --drain SECONDS waits for them"
+
+
+def tell_drained(result: Mapping[str, Any]) -> None:
+    """What a drain waited for, and what the stop cut off all the same."""
+    seen = result.get("drained")
+    if seen is None:
+        return
+    if seen["unknown"]:
+        output.words(f"drain: {seen['unknown']}, so the stop did not wait for requests", "yellow")
+    elif seen["left"]:
+        text = f"drain: {seen['left']} in flight after {seen['waited_s']:.0f} s, cut off by the stop"
+        output.words(text, "yellow")
+    else:
+        output.words(f"drain: none in flight after {seen['waited_s']:.0f} s (at most {seen['most']} at once)")
 
 
 def as_json(plan: Plan, host: str, round_trips: int) -> dict[str, object]:
@@ -65,6 +95,7 @@ def as_json(plan: Plan, host: str, round_trips: int) -> dict[str, object]:
         "outage": {
             "seconds": None if plan.outage.seconds == float("inf") else plan.outage.seconds,
             "source": plan.outage.source,
+            "requests": plan.outage.requests,
         },
         "warnings": plan.warnings,
         "round_trips": round_trips,

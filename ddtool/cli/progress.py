@@ -48,6 +48,8 @@ def describe(event: Event) -> str | None:
     if kind == "marker":
         said = {key: value for key, value in event["marker"].items() if key not in ("patch", "sha")}
         return f"    {event['marker']['patch']} says {json.dumps(said)}"
+    if kind == "draining":
+        return f"    {in_flight(event)}; at most {event['left_s']:.0f} s more"
     if kind == "waiting":
         return f"    waiting for {event['what']}"
     if kind == "stacks":
@@ -64,3 +66,9 @@ def describe(event: Event) -> str | None:
     if kind == "undo-failed":
         return f"undo of {event['title']!r} failed: {event['message']}"
     return None
+
+
+def in_flight(event: Event) -> str:
+    if "unknown" in event:
+        return f"how many requests are in flight is not known: {event['unknown']}"
+    return f"in flight: {event['running']} running, {event['waiting']} waiting"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, YesOpt
+from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -26,15 +26,17 @@ def change(
     make_plan: Callable[[Deployment], Plan],
     yes: bool,
     json: bool,
+    drain: float = 0,
 ) -> None:
     """Settle, plan, show, ask, apply, report: the same for every verb that changes the service."""
     from ddtool.cli import options, output, plans, progress
     from ddtool.deploy.deployment import Deployment
+    from ddtool.deploy.drain import drained
 
     chosen, name = options.selected(profile, None, host)
     with Deployment(chosen, name) as deployment:
         deployment.settle(progress.show)
-        plan = make_plan(deployment)
+        plan = drained(make_plan(deployment), drain)
         if not json:
             plans.show(plan, name, json)
         result: dict[str, Any] = {"ok": True, "unit": plan.unit}
@@ -46,6 +48,7 @@ def change(
                 command, {**result, "changed": not plan.nothing_to_do, "round_trips": deployment.round_trips}
             )
         else:
+            plans.tell_drained(result)
             output.words(f"{command}: done", "green")
 
 
@@ -57,43 +60,53 @@ def start(
 
 
 def stop(
-    profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False
+    drain: DrainOpt = 0,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    yes: YesOpt = False,
+    json: JsonOpt = False,
 ) -> None:
     """Stop the service. It starts again at the next boot, or with `ddtool start`."""
-    change("stop", profile, host, lambda deployment: deployment.plan_stop(), yes, json)
+    change("stop", profile, host, lambda deployment: deployment.plan_stop(), yes, json, drain)
 
 
 def restart(
-    profile: ProfileOpt = None, host: HostOpt = None, yes: YesOpt = False, json: JsonOpt = False
+    drain: DrainOpt = 0,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    yes: YesOpt = False,
+    json: JsonOpt = False,
 ) -> None:
     """Stop and start the current release and wait until it generates."""
-    change("restart", profile, host, lambda deployment: deployment.plan_restart(), yes, json)
+    change("restart", profile, host, lambda deployment: deployment.plan_restart(), yes, json, drain)
 
 
 def rollback(
     to: Annotated[
         str | None, typer.Argument(help="Release id; default: the previous one.", show_default=False)
     ] = None,
+    drain: DrainOpt = 0,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     yes: YesOpt = False,
     json: JsonOpt = False,
 ) -> None:
     """Go back to the previous release, through the same gate as a deploy."""
-    change("rollback", profile, host, lambda deployment: deployment.plan_rollback(to), yes, json)
+    change("rollback", profile, host, lambda deployment: deployment.plan_rollback(to), yes, json, drain)
 
 
 def remove(
     force: Annotated[
         bool, typer.Option("--force", help="Put patched files back even where somebody edited them since.")
     ] = False,
+    drain: DrainOpt = 0,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     yes: YesOpt = False,
     json: JsonOpt = False,
 ) -> None:
     """Take the service and everything of ddtool off the host; patched files go back to their baselines first."""
-    change("remove", profile, host, lambda deployment: deployment.plan_remove(force=force), yes, json)
+    change("remove", profile, host, lambda deployment: deployment.plan_remove(force=force), yes, json, drain)
 
 
 def releases(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:

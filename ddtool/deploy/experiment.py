@@ -13,11 +13,10 @@ from typing import Any
 
 from ddtool.deploy import apply as transactions
 from ddtool.deploy.apply import Event
-from ddtool.deploy.operations import restart_outage
+from ddtool.deploy.outage import Outage, away
 from ddtool.deploy.plan import (
     UNITS,
     Change,
-    Outage,
     Plan,
     current_release,
     expected,
@@ -207,10 +206,11 @@ def changes(
 
 
 def outage(facts: Mapping[str, Any], timeout_s: float) -> Outage:
-    once = restart_outage(facts)
-    if not once.seconds:  # it does not run, or nobody knows how long a start takes
+    once = away(facts)
+    if not once.seconds:  # it does not run
         return once
-    return Outage(2 * once.seconds + timeout_s, f"two starts ({once.source}) and the experiment in between")
+    source = f"two starts ({once.source}) and the experiment in between"
+    return Outage(2 * once.seconds + timeout_s, source, once.requests)
 
 
 def document(plan: Plan) -> dict[str, Any]:

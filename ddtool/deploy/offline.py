@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ddtool.deploy.plan import Change, Outage, Plan, plan_deploy
+from ddtool.deploy.outage import Outage
+from ddtool.deploy.plan import Change, Plan, plan_deploy
 from ddtool.deploy.preflight import check_all, failures
 from ddtool.deploy.release import build_release
 from ddtool.errors import UsageError

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ddtool.deploy.outage import Outage, away, open_ended
 from ddtool.deploy.plan import (
     UNITS,
     Change,
-    Outage,
     Plan,
     current_release,
     expected,
     file_entry,
     folder,
     gate_drop_in,
+    same_model,
     switch_steps,
 )
 from ddtool.errors import UsageError
@@ -53,25 +54,15 @@ def plan_stop(name: str, facts: Mapping[str, Any]) -> Plan:
     changes = [
         Change("run", f"stop {name}", f"{len(facts['service']['unit'].get('processes', []))} processes")
     ]
-    return Plan(
-        "stop", name, release["id"], changes, steps, Outage(float("inf"), "until it is started again")
-    )
+    outage = open_ended(facts, "until it is started again")
+    return Plan("stop", name, release["id"], changes, steps, outage)
 
 
 def plan_restart(name: str, facts: Mapping[str, Any]) -> Plan:
     release = deployed(name, facts)
     steps = [{"step": "stop", "stop_s": release["stop_s"], "restore": False}, *gate_steps(release)]
     changes = [Change("run", f"restart {name}", f"release {release['id']}")]
-    return Plan("restart", name, release["id"], changes, steps, restart_outage(facts))
-
-
-def restart_outage(facts: Mapping[str, Any]) -> Outage:
-    starts = facts["service"]["starts"]
-    if not facts["service"]["unit"].get("processes"):
-        return Outage(0, "the service does not run now")
-    if not starts:
-        return Outage(0, "unknown: this host has recorded no start of it")
-    return Outage(max(starts), f"the slowest of its last {len(starts)} starts here")
+    return Plan("restart", name, release["id"], changes, steps, away(facts))
 
 
 def plan_rollback(name: str, facts: Mapping[str, Any], *, to: str | None, state: str) -> Plan:
@@ -99,7 +90,8 @@ def plan_rollback(name: str, facts: Mapping[str, Any], *, to: str | None, state:
         Change("change", f"current release of {name}", f"{current['id']} → {target['id']}"),
         Change("run", f"restart {name}"),
     ]
-    return Plan("rollback", name, target["id"], changes, steps, restart_outage(facts))
+    outage = away(facts, same_model=same_model(current, target))
+    return Plan("rollback", name, target["id"], changes, steps, outage)
 
 
 def plan_remove(name: str, facts: Mapping[str, Any], *, state: str, restore: dict[str, Any] | None) -> Plan:
@@ -125,4 +117,4 @@ def plan_remove(name: str, facts: Mapping[str, Any], *, state: str, restore: dic
         *(Change("remove", path) for path in gone if path in files),
         Change("remove", f"{state}/services/{name}", f"{len(facts['releases'])} releases, evidence, proofs"),
     ]
-    return Plan("remove", name, release["id"], changes, steps, Outage(float("inf"), "the service goes away"))
+    return Plan("remove", name, release["id"], changes, steps, open_ended(facts, "the service goes away"))

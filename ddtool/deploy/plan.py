@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ddtool.deploy.outage import Outage, away
 from ddtool.deploy.release import Release, release_step, service_record
 from ddtool.errors import Drift
 from ddtool.profile import Profile
@@ -21,7 +22,6 @@ GATE_DROP_IN = """[Service]
 # While the new release has not passed its gate, a crash is a result, not a reason to restart.
 Restart=no
 """
-DISK_GIB_S = 1.0  # assumed until this host has shown its own start times
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,6 @@ class Change:
     what: str
     detail: str = ""
     diff: str = ""
-
-
-@dataclass(frozen=True)
-class Outage:
-    """How long the service does not answer, and where the figure comes from. 0: it does not run now."""
-
-    seconds: float
-    source: str
 
 
 @dataclass(frozen=True)
@@ -103,7 +95,7 @@ def plan_deploy(
         release=ident,
         changes=deploy_changes(profile, release, facts, ident, unit_text, first=first),
         steps=steps,
-        outage=outage(profile, facts),
+        outage=away(facts, same_model=same_model(current, release.meta)),
         warnings=drop_in_warnings(name, service),
     )
 
@@ -279,15 +271,7 @@ def unified(before: str, after: str, name: str) -> str:
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
-def outage(profile: Profile, facts: Mapping[str, Any]) -> Outage:
-    """From this host's own last starts of the unit, else from the size of the weights."""
-    if not facts["service"]["unit"].get("processes"):
-        return Outage(0, "the service does not run now")
-    starts = facts["service"]["starts"]
-    if starts:
-        return Outage(max(starts), f"the slowest of its last {len(starts)} starts here")
-    gib = facts["model"]["bytes"] / 2**30
-    return Outage(
-        gib / DISK_GIB_S + 60,
-        f"an estimate: {gib:.1f} GiB of weights at {DISK_GIB_S} GiB/s, and a minute to warm up",
-    )
+def same_model(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:
+    """Two releases load the same weights, so the starts of one tell how long the other takes."""
+    keys = ("model-path", "speculative-draft-model-path")
+    return before is not None and all(before["config"].get(key) == after["config"].get(key) for key in keys)

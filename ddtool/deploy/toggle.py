@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ddtool.deploy.operations import gate_steps, restart_outage
-from ddtool.deploy.plan import Change, Outage, Plan, current_release
+from ddtool.deploy.operations import gate_steps
+from ddtool.deploy.outage import Outage, away
+from ddtool.deploy.plan import Change, Plan, current_release
 from ddtool.deploy.session import operator
 
 Request = dict[str, Any]
@@ -62,7 +63,7 @@ def plan_toggle(
         release=release["id"] if release else "",
         changes=[*announced(request, preview), *changes(unit, preview, restarts=restarts)],
         steps=steps,
-        outage=restart_outage(facts) if restarts else Outage(0, "nothing restarts"),
+        outage=away(facts) if restarts else Outage(0, "nothing restarts"),
         warnings=warnings(unit, preview, facts, restarts=restarts, running=running),
     )
 
@@ -98,9 +99,11 @@ def warnings(
 ) -> list[str]:
     said = [*preview["notes"], *others_affected(unit, preview)]
     if running and not restarts and not preview["nothing_to_do"]:
-        cost = restart_outage(facts)
-        minutes = f"about {cost.seconds:.0f} s" if cost.seconds else cost.source
-        said.append(f"running processes keep the old code until a restart ({minutes}); --restart does one")
+        cost = away(facts)
+        said.append(
+            f"running processes keep the old code until a restart (about {cost.seconds:.0f} s, {cost.source}); "
+            "--restart does one"
+        )
     return said
 
 

@@ -4,7 +4,8 @@
     profile = mini.PROFILE        # ddtool deploy PROFILE --host sandbox:NAME
 
 Switches in the profile's `env`: MINI_CRASH=start|after_ready|on_generate|after_replay (a traceback,
-exit status 3), MINI_HANG=start (never ready)|on_generate, MINI_SLOW_START=SECONDS.
+exit status 3), MINI_HANG=start (never ready)|on_generate, MINI_SLOW_START=SECONDS. A request's sampling parameter
+`mini_slow` is how many seconds it stays in flight.
 """
 
 from __future__ import annotations

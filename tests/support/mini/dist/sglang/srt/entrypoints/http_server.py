@@ -69,6 +69,12 @@ class Server(ThreadingHTTPServer):
         super().__init__((args.host, args.port), Handler)
         self.args = args
         self.ranks = ranks
+        self.in_flight = 0
+        self.counting = threading.Lock()
+
+    def count(self, change):
+        with self.counting:
+            self.in_flight += change
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -83,6 +89,7 @@ class Handler(BaseHTTPRequestHandler):
             "/get_server_info": self.server_info,
             "/model_info": self.model_info,
             "/get_model_info": self.model_info,
+            "/v1/loads": self.loads,
         }
         if not self.allowed(path):
             self.answer(401, {"error": "Unauthorized"})
@@ -96,7 +103,12 @@ class Handler(BaseHTTPRequestHandler):
         if not self.allowed(self.path):
             self.answer(401, {"error": "Unauthorized"})
         elif self.path == "/generate":
-            self.answer(200, self.generate(body))
+            self.server.count(+1)
+            try:
+                answer = self.generate(body)
+            finally:
+                self.server.count(-1)
+            self.answer(200, answer)
         else:
             self.answer(404, {"detail": "Not Found"})
 
@@ -109,6 +121,7 @@ class Handler(BaseHTTPRequestHandler):
         params = body.get("sampling_params") or {}
         prompt_tokens = len(body.get("input_ids") or body.get("text", "").split())
         count = params.get("max_new_tokens") or 128
+        time.sleep(float(params.get("mini_slow") or 0))
         self.server.ranks.decode(prompt_tokens)
         meta = {
             "id": body.get("rid") or uuid.uuid4().hex,
@@ -139,6 +152,15 @@ class Handler(BaseHTTPRequestHandler):
             "model_type": "mini",
             "architectures": ["MiniForCausalLM"],
         }
+
+    def loads(self):
+        running = min(self.server.in_flight, self.server.args.cuda_graph_max_bs)
+        load = {
+            "dp_rank": 0,
+            "num_running_reqs": running,
+            "num_waiting_reqs": self.server.in_flight - running,
+        }
+        return {"version": __version__, "dp_rank_count": 1, "loads": [load]}
 
     def server_info(self):
         state = {"last_gen_throughput": 100.0, "avg_spec_accept_length": float(ACCEPT_LENGTH)}

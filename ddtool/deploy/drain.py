@@ -1,0 +1,34 @@
+"""`--drain SECONDS`: before a plan's stop, let the requests in flight come to their end. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ddtool.deploy.outage import in_flight
+from ddtool.deploy.plan import Change, Plan
+
+
+def drained(plan: Plan, seconds: float) -> Plan:
+    """The plan with a wait of at most `seconds` before its first stop; as it is when nothing that runs is stopped.
+
+    The host knows where the running release answers; where there is none, as in a takeover, it asks where the new one
+    will.
+    """
+    at = next((number for number, step in enumerate(plan.steps) if step["step"] == "stop"), None)
+    if not seconds or at is None or plan.outage.requests is None:
+        return plan
+    gate = next((step["gate"] for step in plan.steps if step["step"] == "start"), None)
+    step: dict[str, Any] = {"step": "drain", "seconds": seconds, "gate": gate}
+    now = in_flight(plan.outage.requests)
+    count = "an unknown number of requests" if now is None else requests(now)
+    words = f"at most {seconds:.0f} s, until none of {count} is left; new ones still come in"
+    return replace(
+        plan,
+        steps=[*plan.steps[:at], step, *plan.steps[at:]],
+        changes=[*plan.changes, Change("run", "wait before the stop", words)],
+    )
+
+
+def requests(count: int) -> str:
+    return f"{count} request{'' if count == 1 else 's'}"
