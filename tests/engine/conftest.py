@@ -30,7 +30,7 @@ def engine_host(sandbox_state: Path) -> Iterator[sandbox.Sandbox]:
             pytest.fail(reason)
         pytest.skip(reason)
     layers = engine_layers(print)
-    yield sandbox.up("engine", layers=layers, disk="1g", owner=os.getpid(), publish=list(PORTS))
+    yield sandbox.up("engine", layers=layers, disk="1g", memory="16g", owner=os.getpid(), publish=list(PORTS))
     sandbox.down("engine")
 
 
@@ -40,11 +40,14 @@ def serve(engine_host: sandbox.Sandbox) -> Iterator[Serve]:
 
     flags: SGLang's, with underscores, over the profile's own; None takes one away
     env: variables over the profile's own
+    patience: for a start that takes several times as long as others
     """
     servers: list[EngineServer] = []
     numbers = count()
 
-    def start(name: str = "demo", *, env: dict[str, str] | None = None, **flags: object) -> EngineServer:
+    def start(
+        name: str = "demo", *, env: dict[str, str] | None = None, patience: float = 1.0, **flags: object
+    ) -> EngineServer:
         profile = profiles.load(name)
         port = PORTS[next(numbers)]
         config = {**launch.config_file(profile, {}), "port": port, "skip-server-warmup": True}
@@ -56,6 +59,7 @@ def serve(engine_host: sandbox.Sandbox) -> Iterator[Serve]:
             argv=[profile.engine.interpreter, "-m", "sglang.launch_server"],
             env={**launch.environment(profile, {}, release="/nonexistent"), **(env or {})},
             config=yaml.safe_dump({flag: value for flag, value in config.items() if value is not None}),
+            patience=patience,
         )
         servers.append(server)
         return server

@@ -24,7 +24,8 @@ def load():
     from sglang.srt.speculative.dflash_info import DFlashVerifyInput
 
     wrap(mask.MaskBuffer, "write", causal_mask)
-    wrap(commit, "plan_commit", broken_plan)
+    wrap(commit, "path_rows", swapped_rows)
+    wrap(commit, "keep", broken_slots)
     wrap(DFlashVerifyInput, "prepare_for_verify", sequential_positions)
     wrap(choosing.Chooser, "__call__", keep_logits)
     wrap(walk, "accept", dump)
@@ -53,17 +54,23 @@ def sequential_positions(original, self, batch, *args, **kwargs):
     return original(self, batch, *args, **kwargs)
 
 
-def broken_plan(original, nodes, counts, total, slots, seq_lens):
-    plan = original(nodes, counts, total, slots, seq_lens)
-    if on("swapped-path") and counts[0] >= 3:
-        order = list(range(total))
-        order[1], order[2] = order[2], order[1]
-        plan = plan._replace(rows=plan.rows[order], kept=plan.kept[order])
+def swapped_rows(original, nodes, width):
+    """The target's hidden states reach the drafter in another order than the nodes they belong to."""
+    rows = original(nodes, width)
+    if on("swapped-path"):
+        rows = rows.view(nodes.shape)
+        rows[:, [1, 2]] = rows[:, [2, 1]]
+        rows = rows.flatten()
+    return rows
+
+
+def broken_slots(original, nodes, counts, slots, seq_lens):
+    kept = original(nodes, counts, slots, seq_lens)
     if on("wrong-slot-freed"):
-        slots = plan.kept.clone()
-        slots[-1] = slots[0]  # the last is among those that will be freed, the first is the root's
-        plan = plan._replace(kept=slots)
-    return plan
+        order = kept.slots.clone()
+        order[-1] = order[0]  # the last is among those that will be freed, the first is the root's
+        kept = kept._replace(slots=order)
+    return kept
 
 
 _logits = None

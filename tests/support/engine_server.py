@@ -37,9 +37,19 @@ class EngineServer:
 
     @classmethod
     def start(
-        cls, sandbox: Sandbox, unit: str, port: int, argv: Sequence[str], env: Mapping[str, str], config: str
+        cls,
+        sandbox: Sandbox,
+        unit: str,
+        port: int,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        config: str,
+        patience: float = 1.0,
     ) -> EngineServer:
-        """Start SGLang with the YAML `config` and wait until it is ready. Fails with the log's end."""
+        """Start SGLang with the YAML `config` and wait until it is ready. Fails with the log's end.
+
+        patience: times START_S, for starts that are known to be slow
+        """
         server = cls(sandbox, unit, port)
         path = f"/run/{unit}.yaml"
         server._inside("sh", "-c", f"cat > {path}", input=config)
@@ -49,7 +59,7 @@ class EngineServer:
         # --collect: SGLang ends every stop by killing itself, and a failed unit would keep its name
         command = ["systemd-run", "--collect", f"--unit={unit}", *properties, *settings, "--", *argv]
         server._inside(*command, "--config", path)
-        server._wait()
+        server._wait(START_S * patience)
         return server
 
     def generate(
@@ -99,8 +109,8 @@ class EngineServer:
     def _url(self, path: str) -> str:
         return f"http://{self.sandbox.address}:{self.sandbox.published[self.port]}{path}"
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + START_S
+    def _wait(self, start_s: float) -> None:
+        deadline = time.monotonic() + start_s
         while time.monotonic() < deadline:
             # a real one-token completion, which is all the warm-up that interpreted kernels need
             if self.get("/health")[0] == 200:
@@ -108,7 +118,7 @@ class EngineServer:
             if exec_inside(self.sandbox, ["systemctl", "is-active", "--quiet", self.unit]).returncode:
                 raise AssertionError(f"{self.unit} ended while it started:\n{self.log()[-4000:]}")
             time.sleep(0.5)
-        raise AssertionError(f"{self.unit} is not ready after {START_S} s:\n{self.log()[-4000:]}")
+        raise AssertionError(f"{self.unit} is not ready after {start_s} s:\n{self.log()[-4000:]}")
 
     def _inside(self, *argv: str, input: str | None = None) -> str:
         result = exec_inside(self.sandbox, argv, input=input)

@@ -1,47 +1,34 @@
-"""From an accepted path to SGLang's state: tokens of the requests, KV slots, the request's row, hidden states."""
+"""From an accepted path to SGLang's state: tokens of the requests, KV slots, the request's row, lengths."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from sglang.srt.speculative.spec_utils import assign_req_to_token_pool_func
 
+from ..core.commit import keep
 from .release import update_finished
-from .steps import Followed, keep
+from .steps import Followed
 
 
-@dataclass(frozen=True)
-class Committed:
-    """hidden: the committed tokens' captured states, (request, path) order, [sum of counts, F].
+def commit(batch: Any, followed: Followed, tokens: list[list[int]]) -> list[int]:
+    """Give every request its tokens and keep the cache of what it took; the drafted tokens that each request took.
 
-    counts: verify-input tokens now in the KV cache per request (root included), [bs] int32. accepted: drafted tokens
-    that each request took.
-    """
-
-    hidden: torch.Tensor
-    counts: torch.Tensor
-    accepted: list[int]
-
-
-def commit(batch: Any, hidden: torch.Tensor, followed: Followed, tokens: list[list[int]]) -> Committed:
-    """Give every request its tokens and keep the cache of what it took.
-
-    hidden: [bs * W, F] of the verify forward. tokens: per request what the target says at each accepted node, root
-    first, at least one. A request that ends inside its path (length, stop, abort) keeps the nodes before its end.
+    tokens: per request what the target says at each accepted node, root first, at least one. A request that ends inside
+    its path (length, stop, abort) keeps the nodes before its end.
     """
     counts = [append(req, new) for req, new in zip(batch.reqs, tokens, strict=True)]
     kept = followed.kept
     if counts != [len(new) for new in tokens]:
-        cut = torch.tensor(counts).to(hidden.device, non_blocking=True)
+        cut = torch.tensor(counts).to(kept.counts.device, non_blocking=True)
         kept = keep(followed.nodes, cut, batch.out_cache_loc.view(len(counts), -1), batch.seq_lens)
     total = sum(counts)
     batch.token_to_kv_pool_allocator.free(kept.slots[total:])
     # cloned: a replayed step writes to the same place again, and the batch outlives the round
     batch.out_cache_loc = kept.slots[:total].clone()
     _advance(batch, counts, kept.seq_lens)
-    return Committed(hidden.index_select(0, kept.rows[:total]), kept.counts.clone(), [n - 1 for n in counts])
+    return [count - 1 for count in counts]
 
 
 def append(req: Any, tokens: list[int]) -> int:

@@ -41,15 +41,50 @@ class ShardedTopK:
         """One rank has the whole vocabulary: nothing is gathered."""
         return bool(self._group.world_size == 1)
 
+    @property
+    def hidden_size(self) -> int:
+        return int(self._lm_head.weight.shape[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        weight: torch.Tensor = self._lm_head.weight
+        return weight.dtype
+
     def __call__(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """hidden [n, H] → log-probabilities [n, K] float32, descending, and token ids [n, K] int64."""
+        if self.is_local:
+            values, ids, total = self._best(hidden)
+            return values - total, ids
+        return self.merge(self.gather(self.pack(hidden)))
+
+    def pack(self, hidden: torch.Tensor) -> torch.Tensor:
+        """What this rank says of hidden [n, H]: float32 [n, 2 K + 1]. Token ids travel as the bits of float32."""
+        values, ids, total = self._best(hidden)
+        return torch.cat([values, ids.to(torch.int32).view(torch.float32), total], dim=-1)
+
+    def gather(self, packed: torch.Tensor) -> torch.Tensor:
+        """[..., 2 K + 1] of this rank → [..., ranks, 2 K + 1], the same on all of them. The one collective."""
+        ranks: int = self._group.world_size
+        rows = packed.flatten(0, -2)
+        gathered = rows.new_empty((ranks * len(rows), rows.shape[1]))
+        self._group.all_gather_into_tensor(gathered, rows.contiguous())
+        return gathered.view(ranks, *packed.shape).movedim(0, -2)
+
+    def merge(self, gathered: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """gathered [n, ranks, 2 K + 1] → as `__call__`."""
+        values = gathered[..., : self._topk].flatten(1)
+        ids = gathered[..., self._topk : -1].contiguous().view(torch.int32).flatten(1)
+        # stable: equal values keep rank order, on every rank alike
+        best, order = torch.sort(values, dim=-1, descending=True, stable=True)
+        best, order = best[:, : self._topk], order[:, : self._topk]
+        total = torch.logsumexp(gathered[..., -1], dim=-1, keepdim=True)
+        return best - total, ids.gather(1, order).to(torch.int64)
+
+    def _best(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Of this rank's columns: the K best values, their token ids, and the log-sum-exp [n, 1]."""
         logits = self._local_logits(hidden)
         values, columns = torch.topk(logits, self._topk, dim=-1)
-        ids = self._ids[columns]
-        total = torch.logsumexp(logits, dim=-1, keepdim=True)
-        if not self.is_local:
-            values, ids, total = self._merge(values, ids, total)
-        return values - total, ids
+        return values, self._ids[columns], torch.logsumexp(logits, dim=-1, keepdim=True)
 
     def _local_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         weight = self._lm_head.weight
@@ -60,27 +95,6 @@ class ShardedTopK:
         if self._padding:
             logits = torch.nn.functional.pad(logits, (0, self._padding), value=float("-inf"))
         return logits
-
-    def _merge(
-        self, values: torch.Tensor, ids: torch.Tensor, total: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        # ids travel as the bits of float32, so that one gather does
-        packed = torch.cat([values, ids.to(torch.int32).view(torch.float32), total], dim=-1)
-        ranks: int = self._group.world_size
-        rows, columns = packed.shape
-        gathered = packed.new_empty((ranks * rows, columns))
-        self._group.all_gather_into_tensor(gathered, packed.contiguous())
-        by_row = gathered.view(ranks, rows, columns).transpose(0, 1)
-        all_values = by_row[..., : self._topk].reshape(rows, -1)
-        all_ids = by_row[..., self._topk : -1].contiguous().view(torch.int32).reshape(rows, -1)
-        # stable: equal values keep rank order, on every rank alike
-        best, order = torch.sort(all_values, dim=-1, descending=True, stable=True)
-        best, order = best[:, : self._topk], order[:, : self._topk]
-        return (
-            best,
-            all_ids.gather(1, order).to(torch.int64),
-            torch.logsumexp(by_row[..., -1], dim=-1, keepdim=True),
-        )
 
 
 def _float32_product(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -1,25 +1,24 @@
-"""A round's work on trees between the two forwards: growing them, and following the target down them.
+"""A round's work on trees around the target's forward: growing them, following the target down them, and giving the
+drafter what was accepted.
 
-Some 80 tiny kernels. Launched one by one they cost a small model more than its verify forward; so on a GPU each of the
-two steps is captured once per batch size and replayed as one graph. Elsewhere they are called as they are.
+Some 100 tiny kernels. Launched one by one they cost a small model more than its verify forward; so on a GPU each step
+is a graph, captured at start-up for all batches up to the largest that the target has graphs for. Elsewhere they are
+called as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol
 
 import torch
 
-from ..core.commit import plan_commit
+from ..core.commit import Kept, keep, path_rows
 from ..core.trees import TreeBuilder, Trees
 from ..core.walk import accept
 from .arguments import TreeShape
+from .graphs import Graphs, accounted
 from .head import ShardedTopK
 from .mask import MaskBuffer
-
-_T = TypeVar("_T")
 
 
 class Grown(NamedTuple):
@@ -34,17 +33,15 @@ class Grown(NamedTuple):
     ids: torch.Tensor
 
 
-class Kept(NamedTuple):
-    """What stays of a verify forward when each request keeps the first `counts` [bs] nodes of its path.
+class Path(NamedTuple):
+    """Accepted paths as the drafter takes them, N = bs * (L + 1) rows; past its end a path repeats its last node.
 
-    rows: [bs * W], rows of the forward, slots: [bs * W], their KV slots; those kept come first, in the order (request,
-    path), then all others. How many are kept is the host's to know. seq_lens: [bs], the new lengths.
+    rows: [N], of the verify forward. positions: [N]. slots: [N], where target and drafter keep each node's keys.
     """
 
-    counts: torch.Tensor
     rows: torch.Tensor
+    positions: torch.Tensor
     slots: torch.Tensor
-    seq_lens: torch.Tensor
 
 
 class Followed(NamedTuple):
@@ -55,121 +52,141 @@ class Followed(NamedTuple):
     """
 
     nodes: torch.Tensor
+    path: Path
     kept: Kept
     gained: torch.Tensor
     bonus: torch.Tensor
 
 
-def keep(nodes: torch.Tensor, counts: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor) -> Kept:
-    """nodes: [bs, L + 1], paths. counts: [bs]. slots: [bs, W], of the forward. seq_lens: [bs], before it."""
-    plan = plan_commit(nodes, counts, slots.numel(), slots, seq_lens)
-    return Kept(counts.to(torch.int32), plan.rows, plan.kept, plan.seq_lens)
+class Context(Protocol):
+    """The drafter's memory, a DraftContext: takes hidden states [N, features] of `dtype`; a row may come twice."""
+
+    features: int
+    dtype: torch.dtype
+
+    def absorb(self, hidden: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> None: ...
 
 
 class TreeSteps:
-    """`grow` before the target's forward, `follow` after it; results are valid until the same step runs again.
+    """`grow` before the target's forward, `follow` and `absorb` after it; results are valid until the next round.
 
-    graphs_up_to: the largest batch whose steps are captured; 0 for none. The batch's mask must be reserved by then.
+    graphs_up_to: the largest batch whose steps are graphs; 0 for none.
     """
 
-    def __init__(self, shape: TreeShape, head: ShardedTopK, mask: MaskBuffer, *, graphs_up_to: int) -> None:
+    def __init__(
+        self,
+        shape: TreeShape,
+        head: ShardedTopK,
+        mask: MaskBuffer,
+        context: Context,
+        *,
+        graphs_up_to: int,
+    ) -> None:
         self._builder = TreeBuilder(shape.depth, shape.topk, shape.budget, shape.chain_seed, head.device)
-        self._head, self._mask, self._depth = head, mask, shape.depth
+        self._head, self._mask, self._context, self._depth = head, mask, context, shape.depth
         self._graphs_up_to = graphs_up_to
-        self._captured: dict[int, _Captured] = {}
+        if graphs_up_to:
+            with torch.no_grad(), accounted(graphs_up_to):
+                self._capture(shape)
+
+    def _capture(self, shape: TreeShape) -> None:
+        largest, device = self._graphs_up_to, self._head.device
+        pool = graph_pool()
+        hidden = torch.zeros(
+            (largest, shape.depth, self._head.hidden_size), dtype=self._head.dtype, device=device
+        )
+        roots, seq_lens = torch.zeros((2, largest), dtype=torch.int64, device=device)
+        choice, slots = torch.zeros((2, largest, shape.width), dtype=torch.int64, device=device)
+        accepted = torch.zeros(
+            (largest, shape.depth + 1, self._context.features), dtype=self._context.dtype, device=device
+        )
+        source = hidden
+        if not self._head.is_local:  # only SGLang may capture its collectives: the gather stays outside
+            self._pack_graphs = Graphs(self._pack, (hidden,), largest, pool)
+            source = self._head.gather(self._pack(hidden)).contiguous()
+        grow = Graphs(self._grow, (source, roots, seq_lens), largest, pool)
+        follow = Graphs(
+            lambda choice, slots: self._follow(
+                grow.result(len(choice)), choice, slots, seq_lens[: len(choice)]
+            ),
+            (choice, slots),
+            largest,
+            pool,
+        )
+        absorb = Graphs(
+            lambda hidden: self._context.absorb(hidden.flatten(0, 1), *follow.result(len(hidden)).path[1:]),
+            (accepted,),
+            largest,
+            pool,
+        )
+        self._grow_graphs, self._follow_graphs, self._absorb_graphs = grow, follow, absorb
 
     def grow(self, hidden: torch.Tensor, roots: torch.Tensor, seq_lens: torch.Tensor) -> Grown:
         """Draft trees and write their mask.
 
         hidden: [bs, L, H] of the drafter. roots: [bs], last tokens; seq_lens: [bs], where they stand.
         """
-        # A head that gathers over ranks stays outside: only SGLang may capture its collectives
-        source = (hidden,) if self._head.is_local else self._candidates(hidden)
-        if not self._replays(len(roots)):
-            return self._grow(source, roots, seq_lens)
-        if len(roots) not in self._captured:
-            self._captured[len(roots)] = _Captured(self, source, roots, seq_lens)
-        return self._captured[len(roots)].grow(*source, roots, seq_lens)
+        replays = self._replays(len(roots))
+        source = hidden
+        if not self._head.is_local:
+            source = self._head.gather(self._pack_graphs(hidden) if replays else self._pack(hidden))
+        return (self._grow_graphs if replays else self._grow)(source, roots, seq_lens)
 
     def follow(
-        self, trees: Trees, choice: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor
+        self, grown: Grown, choice: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor
     ) -> Followed:
-        """choice: [bs, W], the target's token at every node of the trees that `grow` returned last.
+        """grown: what `grow` returned last. choice: [bs, W], the target's token at every node of its trees.
 
         slots: [bs, W], where the forward put each node's keys and values. seq_lens: as `grow` got them.
         """
-        if not self._replays(len(choice)):
-            return self._follow(trees, choice, slots, seq_lens)
-        return self._captured[len(choice)].follow(choice, slots)
+        if self._replays(len(choice)):
+            return self._follow_graphs(choice, slots)
+        return self._follow(grown, choice, slots, seq_lens)
+
+    def absorb(self, hidden: torch.Tensor, followed: Followed) -> None:
+        """Give the drafter the accepted paths. hidden: [bs * W, features], what the forward captured at every node.
+
+        All of each path: where a request turns out to end inside it, the rest lies in slots that are free then.
+        """
+        size = len(followed.nodes)
+        if self._replays(size):
+            (accepted,) = self._absorb_graphs.inputs(size)
+            torch.index_select(hidden, 0, followed.path.rows, out=accepted.flatten(0, 1))
+            self._absorb_graphs.replay(size)
+        else:
+            self._context.absorb(hidden.index_select(0, followed.path.rows), *followed.path[1:])
 
     def _replays(self, requests: int) -> bool:
         return requests <= self._graphs_up_to and self._mask.is_shared
 
-    def _candidates(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and token ids, [bs, L, K] each."""
-        requests, depth, _ = hidden.shape
-        logprobs, ids = self._head(hidden.flatten(0, 1))
-        return logprobs.view(requests, depth, -1), ids.view(requests, depth, -1)
+    def _pack(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._head.pack(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
 
-    def _grow(self, source: tuple[torch.Tensor, ...], roots: torch.Tensor, seq_lens: torch.Tensor) -> Grown:
-        """source: hidden states, or candidates."""
-        logprobs, ids = self._candidates(*source) if len(source) == 1 else source
+    def _grow(self, source: torch.Tensor, roots: torch.Tensor, seq_lens: torch.Tensor) -> Grown:
+        """source: hidden states, or what the ranks gathered of them."""
+        rows = source.flatten(0, 1)
+        logprobs, ids = self._head(rows) if self._head.is_local else self._head.merge(rows)
+        logprobs, ids = (part.unflatten(0, (-1, self._depth)) for part in (logprobs, ids))
         trees = self._builder(logprobs, ids, roots)
         self._mask.write(trees.visible, seq_lens)
         return Grown(trees, seq_lens[:, None] + trees.depths, logprobs, ids)
 
     def _follow(
-        self, trees: Trees, choice: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor
+        self, grown: Grown, choice: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor
     ) -> Followed:
-        nodes, lengths = accept(trees, choice, self._depth)
+        nodes, lengths = accept(grown.trees, choice, self._depth)
         said = choice.gather(1, nodes)
-        kept = keep(nodes, lengths + 1, slots, seq_lens)
-        # the path repeats its last node to the end, and so the last column is what the target says there
-        return Followed(nodes, kept, torch.cat([said, lengths[:, None]], dim=1), said[:, -1].clone())
+        positions, places = grown.positions.gather(1, nodes), slots.gather(1, nodes).to(torch.int64)
+        return Followed(
+            nodes,
+            Path(path_rows(nodes, choice.shape[1]), positions.flatten(), places.flatten()),
+            keep(nodes, lengths + 1, slots, seq_lens),
+            # the path repeats its last node to the end, and so the last column is what the target says there
+            torch.cat([said, lengths[:, None]], dim=1),
+            said[:, -1].clone(),
+        )
 
 
-@dataclass
-class _Step:
-    graph: torch.cuda.CUDAGraph
-    inputs: tuple[torch.Tensor, ...]
-
-    def replay(self, *given: torch.Tensor) -> None:
-        for static, tensor in zip(self.inputs, given, strict=True):
-            static.copy_(tensor)
-        self.graph.replay()
-
-
-class _Captured:
-    """Both steps for one batch size; the second reads the trees that the first leaves in place."""
-
-    def __init__(
-        self, steps: TreeSteps, source: tuple[torch.Tensor, ...], roots: torch.Tensor, seq_lens: torch.Tensor
-    ) -> None:
-        inputs = tuple(tensor.clone() for tensor in (*source, roots, seq_lens))
-        graph, self._grown = _capture(lambda: steps._grow(inputs[:-2], *inputs[-2:]))
-        self._grow = _Step(graph, inputs)
-        choice, slots = self._grown.trees.tokens.clone(), self._grown.trees.tokens.clone()
-        graph, self._followed = _capture(lambda: steps._follow(self._grown.trees, choice, slots, inputs[-1]))
-        self._follow = _Step(graph, (choice, slots))
-
-    def grow(self, *given: torch.Tensor) -> Grown:
-        self._grow.replay(*given)
-        return self._grown
-
-    def follow(self, choice: torch.Tensor, slots: torch.Tensor) -> Followed:
-        self._follow.replay(choice, slots)
-        return self._followed
-
-
-def _capture(call: Callable[[], _T]) -> tuple[torch.cuda.CUDAGraph, _T]:
-    """`call` as a graph, and the tensors in which every replay leaves its result."""
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        call()  # lets kernels load and libraries allocate, which a capture forbids
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    # thread_local: other threads of the scheduler may use the device meanwhile
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        result = call()
-    return graph, result
+def graph_pool() -> object:
+    """Memory that all steps share: what one of them needs only while it runs, the others may use."""
+    return torch.cuda.graph_pool_handle()

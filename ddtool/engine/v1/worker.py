@@ -22,8 +22,10 @@ from .. import engine_id
 from ..metrics import RoundMetrics
 from ..switches import Switches
 from .arguments import shape_of
+from .arrival import Arrival
 from .choosing import Chooser
 from .commit import commit
+from .context import DraftContext
 from .drafting import BlockDrafter
 from .head import ShardedTopK
 from .mask import MaskBuffer
@@ -61,7 +63,11 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
         graphs = getattr(self.model_runner, "graph_runner", None) if torch.cuda.is_available() else None
         graph_mask = self.model_runner.attn_backend.cuda_graph_custom_mask if graphs else None
         self._mask = MaskBuffer(shape.width, self.device, graph_mask)
-        self._steps = TreeSteps(shape, head, self._mask, graphs_up_to=graphs.max_bs if graphs else 0)
+        self._context = DraftContext(self)
+        self._steps = TreeSteps(
+            shape, head, self._mask, self._context, graphs_up_to=graphs.max_bs if graphs else 0
+        )
+        self._gained = Arrival(server_args.max_running_requests, shape.depth + 2, self.device)
         self._choose = Chooser(shape.width, server_args.random_seed, self.device)
         self._metrics = self._make_metrics()
         self._observers = observers(Switches.from_environment(), self, get_tp_group())
@@ -100,29 +106,29 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
             choice = self._choose(logits_output.next_token_logits, batch.sampling_info)
         with watch.measure("follow"):
             slots = batch.out_cache_loc.view(choice.shape)
-            followed = self._steps.follow(grown.trees, choice, slots, batch.seq_lens)
-        gained = followed.gained.tolist()  # the round's one wait for the device
-        tokens = [row[: row[-1] + 1] for row in gained]
-        done = commit(batch, logits_output.hidden_states, followed, tokens)
-
+            followed = self._steps.follow(grown, choice, slots, batch.seq_lens)
+        self._gained.start(followed.gained)
         # At once, so that what enters the radix cache has the drafter's keys and values too
-        draft_input.bonus_tokens = followed.bonus.clone()
-        draft_input.target_hidden = done.hidden
-        draft_input.ctx_lens = done.counts
-        batch.spec_info = draft_input
-        batch.forward_mode = ForwardMode.DECODE  # first: in any other mode the next line waits for the device
-        self._append_target_hidden_to_draft_kv(batch, draft_input)
+        self._steps.absorb(logits_output.hidden_states, followed)
         logits_output.hidden_states = None
+        gained = self._gained.wait()  # the round's one wait for the device
+        accepted = commit(batch, followed, [row[: row[-1] + 1] for row in gained])
+
+        # cloned: a replayed step writes to the same place again, and the batch outlives the round
+        draft_input.bonus_tokens = followed.bonus.clone()
+        self._context.advance(batch, draft_input)
+        batch.spec_info = draft_input
+        batch.forward_mode = ForwardMode.DECODE
 
         if self._metrics is not None:
-            self._metrics.observe(done.accepted, watch.seconds())
+            self._metrics.observe(accepted, watch.seconds())
         for observe in self._observers:
-            observe(Round(batch, positions, grown, choice, followed.nodes, done.accepted))
+            observe(Round(batch, positions, grown, choice, followed.nodes, accepted))
         return GenerationBatchResult(
             logits_output=logits_output,
             next_token_ids=draft_input.bonus_tokens,
-            num_correct_drafts=sum(done.accepted),
-            num_correct_drafts_per_req_cpu=done.accepted,
+            num_correct_drafts=sum(accepted),
+            num_correct_drafts_per_req_cpu=accepted,
             can_run_cuda_graph=result.can_run_cuda_graph,
         )
 

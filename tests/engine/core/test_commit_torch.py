@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ddtool.engine.core.commit import plan_commit
+from ddtool.engine.core.commit import keep, path_rows
 
 pytestmark = pytest.mark.engine
 
@@ -41,15 +41,15 @@ def test_every_slot_is_kept_or_freed_and_the_kept_stand_in_path_order(
 ) -> None:
     nodes, counts, slots, seq_lens = case
     before = slots.clone(), seq_lens.clone()
-    plan = plan_commit(nodes, torch.tensor(counts), sum(counts), slots, seq_lens)
+    kept = keep(nodes, torch.tensor(counts), slots, seq_lens)
     expected = [(row, node) for row, count in enumerate(counts) for node in nodes[row, :count].tolist()]
-    assert plan.rows.tolist() == [row * slots.shape[1] + node for row, node in expected]
-    assert plan.kept.tolist() == [slots[row, node] for row, node in expected]
-    assert sorted([*plan.kept.tolist(), *plan.freed.tolist()]) == sorted(slots.flatten().tolist())
-    assert plan.seq_lens.tolist() == [
+    assert kept.slots[: sum(counts)].tolist() == [slots[row, node] for row, node in expected]
+    assert sorted(kept.slots.tolist()) == sorted(slots.flatten().tolist())
+    assert kept.counts.tolist() == counts
+    assert kept.seq_lens.tolist() == [
         length + count for length, count in zip(seq_lens.tolist(), counts, strict=True)
     ]
-    assert plan.seq_lens.dtype == seq_lens.dtype
+    assert kept.seq_lens.dtype == seq_lens.dtype
     assert torch.equal(slots, before[0])
     assert torch.equal(seq_lens, before[1])
 
@@ -69,14 +69,19 @@ def test_a_pool_is_whole_again_after_hundreds_of_rounds() -> None:
         ]
         nodes = torch.tensor([path + [path[-1]] * (length + 1 - len(path)) for path in paths])
         counts = steps + 1
-        plan = plan_commit(nodes, counts, int(counts.sum()), slots, seq_lens)
-        for row, kept in enumerate(plan.kept.split(counts.tolist())):
-            held[row] += kept.tolist()
-            assert slots[row, 0] == kept[0]
-        free += plan.freed.tolist()
-        seq_lens = plan.seq_lens
+        kept, total = keep(nodes, counts, slots, seq_lens), int(counts.sum())
+        for row, own in enumerate(kept.slots[:total].split(counts.tolist())):
+            held[row] += own.tolist()
+            assert slots[row, 0] == own[0]
+        free += kept.slots[total:].tolist()
+        seq_lens = kept.seq_lens
         assert [len(slots) for slots in held] == seq_lens.tolist()
         assert sorted([*free, *held[0], *held[1]]) == list(range(4000))
         if len(free) < 1000:
             free += held[0] + held[1]
             held, seq_lens = [[], []], torch.tensor([0, 0])
+
+
+def test_hidden_rows_stand_in_path_order_and_a_short_path_repeats_its_end() -> None:
+    nodes = torch.tensor([[0, 4, 2, 2], [0, 0, 0, 0], [0, 1, 5, 8]])
+    assert path_rows(nodes, 9).tolist() == [0, 4, 2, 2, 9, 9, 9, 9, 18, 19, 23, 26]
