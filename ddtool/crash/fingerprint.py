@@ -34,5 +34,6 @@ def plain(text: str) -> str:
 
 
 def _module(path: str) -> str:
-    found = _OURS.search(path)
-    return path[found.start() :].lstrip("/") if found else path
+    """The path from the package on: the last folder with such a name, since checkouts repeat it."""
+    starts = [found.start() for found in _OURS.finditer(path)]
+    return path[starts[-1] :].lstrip("/") if starts else path

@@ -24,9 +24,7 @@ def suspicious(finding: Finding) -> list[Line]:
     found = (
         line
         for line in finding.scene.lines
-        if line.number not in known
-        and line.level not in ("info", "debug")
-        and _SUSPICIOUS.search(line.text[:500])
+        if line.number not in known and line.level != "debug" and _SUSPICIOUS.search(line.text[:500])
     )
     return [line for _, line in zip(range(SUSPICIOUS_MOST), found, strict=False)]
 

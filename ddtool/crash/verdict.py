@@ -187,7 +187,7 @@ def _cascade(finding: Finding) -> Iterator[FirstCause]:
     given = 0
     for hit in finding.hits:
         what = plain(hit.line.text)
-        follows = cause is None or hit.number > cause.number
+        follows = cause is None or (hit.number > cause.number and hit.signature is not cause.signature)
         if (
             follows
             and hit.signature.role in ("cascade", "root")
@@ -222,34 +222,31 @@ def _not_in_view(finding: Finding) -> Iterator[str]:
 def _ranks(finding: Finding) -> Iterator[dict[str, Any]]:
     """Of each rank: the phase it had reached and the first thing that it said about the failure."""
     scene, cause = finding.scene, finding.cause
-    roots = [
-        hit
-        for hit in finding.hits
-        if hit.signature.role in ("root", "cascade") and _rank(hit.line, scene) is not None
-    ]
-    ranks = {rank for rank in scene.attempt.phases if rank is not None} | {
-        _rank(hit.line, scene) for hit in roots
-    }
-    for rank in sorted(rank for rank in ranks if rank is not None):
-        own = [
-            hit
-            for hit in roots
-            if _rank(hit.line, scene) == rank and (cause is None or hit.number >= cause.number)
-        ]
-        said = (
-            cause
-            if cause and _rank(cause.line, scene) == rank
-            else min(own, key=lambda hit: hit.number, default=None)
-        )
-        steps = scene.attempt.phases.get(rank, ())
-        reached = [phase for _, phase in steps if phase != "ended"]
+    said: dict[int, Hit] = {}
+    for hit in finding.hits:
+        rank = _rank(hit.line, scene)
+        speaks = hit.signature.role in ("root", "cascade") and (cause is None or hit.number >= cause.number)
+        if rank is not None and speaks:
+            said.setdefault(rank, hit)
+    if cause and (rank := _rank(cause.line, scene)) is not None:
+        said[rank] = cause
+    for rank in sorted({*said, *(rank for rank in scene.attempt.phases if rank is not None)}):
+        own = said.get(rank)
         yield {
             "rank": rank,
-            "phase": reached[-1] if reached else None,
-            "line": said.number if said else None,
-            "text": _shortened(said.line.text) if said else None,
-            "first": said is not None and said is cause,
+            "phase": _phase_of(rank, own, scene),
+            "line": own.number if own else None,
+            "text": _shortened(own.line.text) if own else None,
+            "first": own is not None and own is cause,
         }
+
+
+def _phase_of(rank: int, said: Hit | None, scene: Scene) -> str | None:
+    """The last phase that a rank announced; ranks that announce none are where the others were."""
+    reached = [phase for _, phase in scene.attempt.phases.get(rank, ()) if phase != "ended"]
+    if reached:
+        return reached[-1]
+    return scene.attempt.phase_at(said.number) if said else None
 
 
 def _rank(line: Line, scene: Scene) -> int | None:

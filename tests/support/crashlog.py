@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
-PREFILL = "Prefill batch, #new-seq: 1, #new-token: 64, #cached-token: 0, token usage: 0.00, "
+PREFILL = (
+    "Prefill batch, #new-seq: 1, #new-token: 64, #cached-token: 0, token usage: 0.00, "
     "#running-req: 0, #queue-req: 0,"
+)
 DECODE = (
     "Decode batch, #running-req: 1, #token: 90, token usage: 0.00, accept len: 4.10, cuda graph: True, "
     "gen throughput (token/s): 120.10, #queue-req: 0,"

@@ -113,12 +113,11 @@ def test_a_compiled_form_of_other_bytes_is_not_used(tmp_path: Path, monkeypatch:
 
 def test_needles_leave_no_match_out() -> None:
     """Over all labelled logs: a line that an expression matches holds one of its literals."""
-    patterns = [(pattern, needles(pattern)) for pattern in signatures.patterns()]
-    for case in CASES:
-        for line in lines(case["log"]):
-            for pattern, literals in patterns:
-                if literals and not any(literal in line.text.lower() for literal in literals):
-                    assert not signatures.compiled(pattern).search(line.text), (pattern, line.text)
+    texts = {re.sub(r"\d", "7", line.text[:400]) for case in CASES for line in lines(case["log"])}
+    for pattern in signatures.patterns():
+        literals = needles(pattern)
+        without = [text for text in texts if not any(literal in text.lower() for literal in literals)]
+        assert not literals or not any(map(signatures.compiled(pattern).search, without)), pattern
 
 
 @pytest.mark.parametrize(
