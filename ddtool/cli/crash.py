@@ -51,21 +51,21 @@ def classify(
 def judged(source: str, profile: Profile | None) -> tuple[Verdict, str]:
     """The verdict about a file, a bundle or stdin, and what to call it."""
     from ddtool.cli import output
-    from ddtool.crash import bundle
+    from ddtool.crash import bundle, evidence
     from ddtool.crash.classify import classify as classify_stream
     from ddtool.errors import UsageError
 
     if source == "-":
         if sys.stdin.isatty():
             output.words("paste the log and end it with Ctrl-D")
-        return classify_stream(sys.stdin.buffer, bundle.context_of(profile)), ""
+        return classify_stream(sys.stdin.buffer, evidence.context_of(profile)), ""
     path = Path(source)
     if bundle.is_bundle(path):
         found = bundle.read(path)
-        return bundle.classify(found, profile), heading_of(found.manifest)
+        return evidence.classify(found, profile), heading_of(found.manifest)
     try:
         with path.open("rb") as stream:
-            return classify_stream(stream, bundle.context_of(profile)), ""
+            return classify_stream(stream, evidence.context_of(profile)), ""
     except OSError as error:
         raise UsageError(
             f"cannot read {source}: {error.strerror}", hint="`-` reads standard input"

@@ -13,7 +13,10 @@ from ddtool.crash.model import PHASES, Verdict
 if TYPE_CHECKING:
     from ddtool.crash.bundle import Bundle
 
-GATE = "gate"  # the evidence's `result` when the gate took the service down
+GATE, RUNNING = (
+    "gate",
+    "running",
+)  # the evidence's `result` when the gate took the service down, or nobody did
 STACKS = "*.stacks"
 WITH_STACKS = (
     "Look at where its processes stand: one that stands elsewhere than the others is the one that they wait for; "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddtool.crash import bundle as bundles
-from ddtool.crash import hang
+from ddtool.crash import evidence, hang
 from ddtool.crash.bundle import Bundle
 from ddtool.crash.model import Verdict
 from ddtool.errors import DdtoolError, HostError
@@ -74,7 +74,7 @@ def last(agent: Agent, unit: str, profile: Profile | None, invocation: str | Non
 
 def judge(agent: Agent, unit: str, manifest: Json, profile: Profile | None, *, note: bool = True) -> Crash:
     """`note=False` leaves the host as it is: the crash is not counted then."""
-    verdict = bundles.classify(fetch(agent, manifest["folder"], TELLING), profile)
+    verdict = evidence.classify(fetch(agent, manifest["folder"], TELLING), profile)
     return Crash(manifest, verdict, _noted(agent, unit, manifest, verdict) if note else None)
 
 
@@ -105,10 +105,10 @@ def bundle(agent: Agent, unit: str, profile: Profile, *, now: bool, with_request
     kept = [] if now else agent.call("crash.list", unit_name=unit)["kept"]
     manifest = kept[0] if kept else next(filter(None, agent.stream("crash.take", unit_name=unit)))
     taken = fetch(agent, manifest["folder"], with_requests=with_requests)
-    verdict = {"schema": "ddtool.crash.classify/1", **bundles.classify(taken, profile).to_json()}
+    verdict = {"schema": "ddtool.crash.classify/1", **evidence.classify(taken, profile).to_json()}
     return taken.with_files(
         {
-            bundles.PROFILE: bundles.profile_text(profile).encode(),
+            bundles.PROFILE: evidence.profile_text(profile).encode(),
             bundles.VERDICT: json.dumps(verdict, indent=1).encode(),
         }
     )

@@ -15,7 +15,7 @@ from ddtool.agent import bundle as on_host
 from ddtool.agent import collect, crashes
 from ddtool.agent.prompts import records_without_requests, without_requests
 from ddtool.agent.registry import Context
-from ddtool.crash import bundle
+from ddtool.crash import bundle, evidence
 from ddtool.errors import UsageError
 
 RUN = "4f1c9a2b" * 4
@@ -178,15 +178,23 @@ def hung_run(why: str) -> bundle.Bundle:
 
 
 def test_a_hang_is_told_with_its_phase_and_its_stacks() -> None:
-    verdict = bundle.classify(hung_run("sglang was not ready after 4 s: nothing listens"))
+    verdict = evidence.classify(hung_run("sglang was not ready after 4 s: nothing listens"))
     assert (verdict.category, verdict.subcode) == ("sched_hang", "hang-load")
     where = "sglang/srt/managers/scheduler.py:42 wait_for_nothing"
     assert f"server, rank 0, rank 1, detokenizer, pid 11: {where}." in verdict.cause
 
 
 def test_a_gate_that_wants_a_better_service_saw_no_hang() -> None:
-    verdict = bundle.classify(hung_run("sglang: accept length 1.10 is below the floor of 2.00"))
+    verdict = evidence.classify(hung_run("sglang: accept length 1.10 is below the floor of 2.00"))
     assert verdict.category == "no_crash"
+
+
+def test_a_run_whose_journal_lost_its_end_has_ended_all_the_same() -> None:
+    served = record("[2025-11-29 19:01:03 TP0] Decode batch, #running-req: 1, cuda graph: True") * 3
+    ended = bundle.Bundle(MANIFEST, {"journal.jsonl": served})
+    assert evidence.classify(ended).category != "no_crash"
+    running = bundle.Bundle({**MANIFEST, "result": "running"}, {"journal.jsonl": served})
+    assert evidence.classify(running).category == "no_crash"
 
 
 def test_drift_is_told_in_a_verdict() -> None:
@@ -196,11 +204,11 @@ def test_drift_is_told_in_a_verdict() -> None:
         },
         "sglang": {"modified": ["b.py", *(f"c{number}.py" for number in range(7))], "missing": []},
     }
-    assert list(bundle.drift(installation)) == [
+    assert list(evidence.drift(installation)) == [
         "sglang/a.py is foreign",
         "modified since the wheel: c0.py, c1.py, c2.py, c3.py, c4.py and 2 more",
     ]
-    assert list(bundle.drift({})) == []
+    assert list(evidence.drift({})) == []
 
 
 def ends(ctx: Context) -> list[str]:
