@@ -28,8 +28,6 @@ def read(stream: BinaryIO) -> Iterator[Line]:
 
 def lines(stream: BinaryIO, patterns: Sequence[str]) -> list[Line]:
     """What a verdict needs of the input: all of it if it is small, else what `scan.interesting` finds."""
-    from ddtool.crash import scan
-
     source = blocks(stream)
     begun: list[bytes] = []
     size = 0
@@ -37,6 +35,8 @@ def lines(stream: BinaryIO, patterns: Sequence[str]) -> list[Line]:
         begun.append(block)
         size += len(block)
         if size > WHOLE_LIMIT:
+            from ddtool.crash import scan  # RE2 takes 30 ms to import, a short log less to read
+
             return list(of_raw(scan.interesting(chain(begun, source), patterns)))
     return list(of_blocks(begun))
 
