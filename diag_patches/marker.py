@@ -10,7 +10,7 @@ def _ddtool_marker(name, sha, file):
         """On stderr: at import, logging is not configured yet, and later its level may hide it."""
         line = {"patch": name, "sha": sha, "event": event, "worker": worker, "rank": rank, "pid": os.getpid()}
         try:
-            sys.stderr.write("ddtool-diag/1 " + json.dumps({**line, **fields}) + "\n")
+            sys.stderr.write("ddtool-diag/1 " + json.dumps({**line, **fields}, default=str) + "\n")
             sys.stderr.flush()
         except (OSError, ValueError):  # a service whose stderr is closed goes on
             return

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import patch_probe, venvs
+from support import patch_probe, venvs, wheels
 from support.patch_probe import Answer
 
 from ddtool.diagnostics import definition
-from ddtool.sandbox.records import cache_root
 
 # Patches are executed on these by default, on every other release that a patch claims when marked slow
 MAIN = ("0.5.12.post1", "0.5.13.post1", "0.5.17")
@@ -21,36 +18,23 @@ MAIN = ("0.5.12.post1", "0.5.13.post1", "0.5.17")
 
 @pytest.fixture(scope="session")
 def wheel() -> Callable[[str], Path]:
-    """release → its wheel, downloaded once into the cache."""
-
-    def get(release: str) -> Path:
-        folder = cache_root() / "wheels"
-        found = sorted(folder.glob(f"sglang-{release}-*.whl"))
-        if not found:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-            command += ["--python-version", "3.11", "--dest", str(folder), f"sglang=={release}"]
-            subprocess.run(command, check=True)
-            found = sorted(folder.glob(f"sglang-{release}-*.whl"))
-        return found[0]
-
-    return get
+    """release → its wheel."""
+    return wheels.wheel
 
 
 @pytest.fixture(scope="session")
-def unpacked(wheel: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def engine_path() -> list[str]:
+    return wheels.engine_path()
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """release → a venv with that wheel's files; shared, so read only."""
     made: dict[str, Path] = {}
 
     def get(release: str) -> Path:
         if release not in made:
-            venv = tmp_path_factory.mktemp(f"sglang-{release}") / "venv"
-            venvs.make(venv, {})
-            for info in venvs.site(venv).glob("*.dist-info"):
-                (info / "RECORD").unlink()
-                info.rmdir()
-            with zipfile.ZipFile(wheel(release)) as archive:
-                archive.extractall(venvs.site(venv))
-            made[release] = venv
+            made[release] = wheels.unpack(release, tmp_path_factory.mktemp(f"sglang-{release}") / "venv")
         return made[release]
 
     return get
@@ -96,15 +80,3 @@ def answers(
 def venv(unpacked: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
     """release → a venv of this test's own, hard-linked to the shared one."""
     return lambda release: venvs.clone(unpacked(release), tmp_path / f"venv-{release}")
-
-
-@pytest.fixture(scope="session")
-def engine_path() -> list[str]:
-    """sys.path entries with torch for CPU, SGLang's other imports and the stand-ins, from the sandbox's image."""
-    from ddtool.sandbox import image
-
-    layers = image.engine_layers(lambda _: None)
-    entries = []
-    for inside in ("opt/sglang/cpu-standins", "opt/sglang/venv/lib/python3.11/site-packages"):
-        entries += [str(layer / inside) for layer in layers if (layer / inside).is_dir()]
-    return entries

@@ -11,6 +11,7 @@ All probes of a release share one child, since importing SGLang takes ten second
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -62,6 +63,16 @@ def probe_of(name: str) -> Path:
 def probed(patches: Iterable[Definition], release: str) -> list[Definition]:
     """Those that claim the release and have a probe."""
     return [patch for patch in patches if release in patch.releases and probe_of(patch.name).is_file()]
+
+
+def code_sha(patch: Definition, release: str) -> str:
+    """Of what the patch does to a release; its words may change without a new proof."""
+    targets = [target for target in patch.targets if release in target.releases]
+    edits = [
+        (target.file, target.function, target.append, [vars(edit) for edit in target.edits])
+        for target in targets
+    ]
+    return hashlib.sha256(json.dumps(edits, sort_keys=True).encode()).hexdigest()
 
 
 def patched_files(venv: Path, release: str, patches: list[Definition]) -> dict[str, bytes]:

@@ -1,71 +1,43 @@
-"""Small real wheels of `sglang`, and real environments that an installer puts them into."""
+"""SGLang's own wheels, downloaded once into ddtool's cache, and environments made of them."""
 
 from __future__ import annotations
 
-import base64
-import csv
-import hashlib
-import io
-import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
+from ddtool.sandbox.records import cache_root
 
-def build(folder: Path, files: Mapping[str, bytes], version: str) -> Path:
-    """A wheel with these files."""
-    info = f"sglang-{version}.dist-info"
-    members = {
-        **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n".encode(),
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = io.StringIO()
-    rows = csv.writer(record, lineterminator="\n")
-    for name, content in members.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        rows.writerow([name, f"sha256={digest}", len(content)])
-    rows.writerow([f"{info}/RECORD", "", ""])
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"sglang-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in {**members, f"{info}/RECORD": record.getvalue().encode()}.items():
-            archive.writestr(name, content)
-    return path
+from . import venvs
 
 
-def project(folder: Path, files: Mapping[str, bytes], version: str) -> Path:
-    """A checkout that can be installed without a network, editable: it is its own build backend."""
-    for name, content in files.items():
-        path = folder / "python" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    (folder / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-        f'[project]\nname = "sglang"\nversion = "{version}"\n'
-    )
-    inside = {"sglang_editable.pth": f"{folder / 'python'}\n".encode()}
-    wheel = build(folder / "built", inside, version)
-    (folder / "backend.py").write_text(
-        "import shutil\n"
-        "def build_editable(folder, settings=None, metadata=None):\n"
-        f"    shutil.copy({str(wheel)!r}, folder)\n"
-        f"    return {wheel.name!r}\n"
-        "build_wheel = build_editable\n"
-    )
-    return folder
+def wheel(release: str) -> Path:
+    """The release's wheel (7 to 40 MB)."""
+    folder = cache_root() / "wheels"
+    if not (found := sorted(folder.glob(f"sglang-{release}-*.whl"))):
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        command += ["--python-version", "3.11", "--dest", str(folder), f"sglang=={release}"]
+        subprocess.run(command, check=True)
+        found = sorted(folder.glob(f"sglang-{release}-*.whl"))
+    return found[0]
 
 
-def environment(folder: Path) -> Path:
-    """A real virtual environment, without pip, as uv makes them."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    return folder
+def unpack(release: str, venv: Path) -> Path:
+    """A venv with all of the wheel's files and its own RECORD."""
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").symlink_to(sys.executable)
+    with zipfile.ZipFile(wheel(release)) as archive:
+        archive.extractall(venvs.site(venv))
+    return venv
 
 
-def pip_install(venv: Path, *what: str) -> None:
-    command = [sys.executable, "-m", "pip", "--python", str(venv / "bin/python"), "install", "--quiet"]
-    flags = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
-    environment = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}
-    subprocess.run([*command, *flags, *what], check=True, env=environment)
+def engine_path() -> list[str]:
+    """sys.path entries with torch for CPU, SGLang's other imports and the stand-ins, from the sandbox's image."""
+    from ddtool.sandbox import image
+
+    layers = image.engine_layers(lambda _: None)
+    entries = []
+    for inside in ("opt/sglang/cpu-standins", "opt/sglang/venv/lib/python3.11/site-packages"):
+        entries += [str(layer / inside) for layer in layers if (layer / inside).is_dir()]
+    return entries

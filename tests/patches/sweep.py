@@ -1,0 +1,89 @@
+"""Execute patches in the real SGLang of their releases and record what was proven: the source of docs/patches.md.
+
+python tests/patches/sweep.py                                 # everything; writes tests/patches/proven.json
+python tests/patches/sweep.py --release R --patch NAME …      # shows each case, writes nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support import patch_probe, wheels
+from support.patch_probe import Answer
+
+from ddtool.diagnostics import definition
+
+RESULTS = Path(__file__).with_name("proven.json")
+RELEASES = ("0.5.11", "0.5.12.post1", "0.5.13.post1", "0.5.15.post1", "0.5.17", "0.5.20", "0.5.23")
+
+
+def answers_of(release: str, names: list[str], folder: Path) -> dict[str, Answer]:
+    patches = [patch for patch in patch_probe.probed(definition.load_all(), release) if patch.name in names]
+    if not patches:
+        return {}
+    venv = wheels.unpack(release, folder / "venv")
+    return patch_probe.run(venv, release, patches, wheels.engine_path(), folder)
+
+
+def show(answer: Answer) -> None:
+    for case, expected in answer.expected.items():
+        outcome, wheel = answer.patched[case], answer.wheel[case]
+        print(f"  {case}: {'as expected' if outcome.events == expected else 'NOT AS EXPECTED'} {expected}")
+        print(f"    wheel    {wheel.error or wheel.result}\n    patched  {outcome.error or outcome.result}")
+        for marker in outcome.markers:
+            print(
+                "    marker  ",
+                json.dumps({key: marker[key] for key in marker if key not in ("sha", "pid", "patch")}),
+            )
+
+
+def proof(answer: Answer, sha: str) -> dict[str, Any]:
+    """What proven.json keeps; `code` says which code of the patch was executed."""
+    return {
+        "code": sha,
+        "when": datetime.date.today().isoformat(),
+        "how": f"CPU, Python {platform.python_version()}, real SGLang imported",
+        "fired": {case: outcome.events for case, outcome in answer.patched.items() if outcome.events},
+        "silent": [case for case, outcome in answer.patched.items() if not outcome.events],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--release", action="append", choices=RELEASES)
+    parser.add_argument("--patch", action="append")
+    options = parser.parse_args()
+    names = options.patch or definition.names()
+    found: dict[str, dict[str, Any]] = {}
+    wrong = 0
+    for release in options.release or RELEASES:
+        with tempfile.TemporaryDirectory() as folder:
+            answers = answers_of(release, names, Path(folder))
+        for name, answer in answers.items():
+            right = {case: one.events for case, one in answer.patched.items()} == answer.expected
+            print(f"{name} on {release}: {'proven' if right else 'NOT PROVEN'}")
+            wrong += not right
+            if right:
+                found.setdefault(name, {})[release] = proof(
+                    answer, patch_probe.code_sha(definition.load(name), release)
+                )
+            if not right or options.release or options.patch:
+                show(answer)
+    if not (options.release or options.patch or wrong):
+        RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
