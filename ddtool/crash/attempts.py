@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ddtool.crash import events, scope
 from ddtool.crash.model import Attempt, Line
@@ -20,7 +20,7 @@ def attempts(lines: Sequence[Line]) -> list[Attempt]:
     requests and answers: those are in `Attempt.aside` and are no evidence. The words of the service manager about
     a whole loop (`start-limit-hit`) stay with its last attempt.
     """
-    kept, aside = scope.divide(lines)
+    kept, aside = scope.divide(_ranked(lines))
     parts = list(_split(kept)) or ([[]] if lines else [])
     borders = [part[0].number for part in parts[1:]]
     found = []
@@ -32,6 +32,25 @@ def attempts(lines: Sequence[Line]) -> list[Attempt]:
         found.append(_attempt(part, aside[taken:upto]))
         taken = upto if upto is not None else taken
     return found
+
+
+def _ranked(lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines, with the rank of their process where pids tell the ranks apart.
+
+    They do if each of several ranks has a pid of its own; in the log of a container, or of `tee`, one pid stands
+    before the lines of all.
+    """
+    ranks: dict[int, set[int]] = {}
+    for line in lines:
+        if line.source == "unit" and line.pid is not None and line.rank is not None:
+            ranks.setdefault(line.pid, set()).add(line.rank)
+    of_pid = {pid: next(iter(found)) for pid, found in ranks.items() if len(found) == 1}
+    if len(of_pid) < 2 or len(of_pid) < len(ranks):
+        return lines
+    return [
+        replace(line, rank=of_pid[line.pid]) if line.rank is None and line.pid in of_pid else line
+        for line in lines
+    ]
 
 
 @dataclass(slots=True)

@@ -67,6 +67,8 @@ _LOGGING = re.compile(
 )
 _TORCH = re.compile(r"\[rank(?P<rank>\d+)\](?P<colon>:?)(?P<space> ?)")
 _TP = re.compile(r"TP(\d+)")
+_GROUP_RANK = re.compile(r"\[[^\]]*\] \[(?:PG [^\]]*)?Rank (\d+)\]")
+_NCCL = re.compile(r"[\w.-]+:(?P<pid>\d+):\d+ \[\d+\] ")
 
 KERNEL_TEXT = re.compile(
     r"NVRM: |(?:Memory cgroup o|O)ut of memory: Kill|oom-kill:constraint=|oom_reaper: |\S+ invoked oom-killer: |"
@@ -219,11 +221,16 @@ def _program(line: Peeled) -> None:
 
 
 def _torch(line: Peeled) -> None:
-    """`[rank3]: message` of torch's exception hook. `[rank3]:[E521 …` of its C++ log stays: it is the message."""
+    """`[rank3]: message` of torch's exception hook. `[rank3]:[E521 …` of its C++ log and NCCL's `host:pid:thread`
+    stay: they are the message."""
     if found := _TORCH.match(line.text):
         line.rank = int(found["rank"])
         if found["space"] or found.end() == len(line.text):
             line.text = line.text[found.end() :]
+    elif line.rank is None and (found := _GROUP_RANK.match(line.text)):
+        line.rank = int(found[1])
+    elif found := _NCCL.match(line.text):
+        line.pid = int(found["pid"])
 
 
 def source_of(text: str) -> Source:

@@ -28,6 +28,8 @@ _EXCEPTION_NAME = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Timeout|Expired|Warning|Fault|Abort|Group|Iteration)$"
 )
 _IDLE = 400  # lines after which nobody waits for the rest of a traceback
+_AT_ONCE = 64  # tracebacks that may be open, more than any host has ranks
+_CHAIN = 50  # causes of one exception
 _MESSAGE_LINES = 80
 _NEAR = 16  # lines between an exception and the sentence that chains it to the next
 
@@ -43,6 +45,7 @@ class _Block:
     kind: str = ""
     message: list[str] = field(default_factory=list)
     cause: _Block | None = None
+    depth: int = 1  # blocks in the chain that ends here
     chained: bool = False  # another block has this one as its cause
     dump: bool = False  # of faulthandler: innermost frame first, error before the frames
 
@@ -120,21 +123,27 @@ class _Reader:
 
     def _begin(self, line: Line) -> None:
         self._speaking = None
-        self._open.append(self._successor(line))
+        self._add(self._successor(line))
+
+    def _add(self, block: _Block) -> None:
+        self._open.append(block)
+        if len(self._open) > _AT_ONCE:
+            self._closed.append(self._open.pop(0))
 
     def _successor(self, line: Line) -> _Block:
         block = _Block([line])
         cause = next((known for known in self._awaited if known.may_hold(line)), None)
         if cause:
             self._awaited.remove(cause)
-            block.cause, cause.chained = cause, True
+            if cause.depth < _CHAIN:
+                block.cause, block.depth, cause.chained = cause, cause.depth + 1, True
         return block
 
     def _chain(self, line: Line) -> None:
         self._speaking = None
         near = [
             block
-            for block in self._closed[-64:]
+            for block in self._closed[-_AT_ONCE:]
             if line.number - block.last <= _NEAR * (1 + len(self._open))
             and block.may_hold(line)
             and not block.chained
@@ -145,7 +154,7 @@ class _Reader:
             together = [
                 block for block in near if block.first <= near[-1].last and block.last >= near[-1].first
             ]
-            self._awaited.append(together[0])
+            self._awaited = [*self._awaited[-_AT_ONCE:], together[0]]
 
     def _add_dump(self, line: Line, what: str) -> None:
         block = _Block([line], state="dump", error=line, kind="Fatal Python error", message=[what], dump=True)
@@ -180,10 +189,10 @@ class _Reader:
         waiting = [block for block in self._open if block.may_hold(line)]
         if waiting:
             block = min(waiting, key=lambda block: _distance(block, frame))
+            block.lines.append(line)
         else:  # the paste begins in the middle of a traceback
-            block = _Block([])
-            self._open.append(block)
-        block.lines.append(line)
+            block = _Block([line])
+            self._add(block)
         block.frames.append(frame)
         block.state = "file"
 

@@ -144,6 +144,17 @@ def test_phases_of_every_rank() -> None:
     assert (attempt.phase_at(0), attempt.phase_at(1)) == ("args", "args")
 
 
+def test_a_process_that_said_its_rank_keeps_it() -> None:
+    other = LOAD.replace("482", "483").replace("TP0", "TP1")
+    (attempt,) = attempts(journal(ARGS, LOAD, other, "sglang[483]: NCCL WARN x", "sglang[481]: y"))
+    assert [line.rank for line in attempt.lines] == [None, 0, 1, 1, None]
+    shared = LOAD.replace("TP0", "TP1")
+    (attempt,) = attempts(journal(ARGS, LOAD, shared, "sglang[482]: NCCL WARN x"))
+    assert [line.rank for line in attempt.lines] == [None, 0, 1, None]
+    (attempt,) = attempts(journal(ARGS, LOAD, "sglang[482]: NCCL WARN x"))
+    assert attempt.lines[-1].rank is None  # nothing shows that other ranks have other pids
+
+
 def test_a_prefill_alone_is_no_success() -> None:
     (first,) = attempts(journal(ARGS, SERVES, PREFILL, *TRACE))
     assert (first.served, first.last_good) == (False, None)

@@ -214,6 +214,7 @@ def test_the_programs_own_marks(
         "12 | int main()",
         " 1 0x000000000005bb28 ncclGroupCommJoin()  /dvs/nccl/group.h:113",
         "gpu-host:984:1357 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion with status=12",
+        "[E ProcessGroupNCCL.cpp:475] [Rank 4] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)",
         "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1515: block: [0,0,0] Assertion `x` failed.",
         "[Gloo] Rank 0 is connected to 7 peer ranks",
         "{not json",
@@ -222,6 +223,15 @@ def test_the_programs_own_marks(
 )
 def test_a_message_without_marks_stays_whole(text: str) -> None:
     assert peel(text).text == text
+
+
+def test_libraries_that_say_rank_or_pid_inside_the_message() -> None:
+    assert peel("[E ProcessGroupNCCL.cpp:475] [Rank 4] Watchdog caught").rank == 4
+    assert (
+        peel("[rank3]:[E421 04:13:43.4 ProcessGroupGloo.cpp:143] [PG ID 2 PG GUID 3 Rank 3] x").rank
+        is not None
+    )
+    assert peel("gpu-host:984:1357 [4] NCCL INFO x").pid == 984
 
 
 def test_long_lines_that_engines_cut_are_whole_again() -> None:

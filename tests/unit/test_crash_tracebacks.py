@@ -282,3 +282,12 @@ def test_shuffled_lines_lose_nothing_and_break_nothing(lines: list[str]) -> None
         numbers = [line.number for line in traceback.lines]
         assert numbers == sorted(set(numbers))
         assert isinstance(traceback.root.error, Line)
+
+
+def test_endless_chains_and_endless_beginnings() -> None:
+    chained = "During handling of the above exception, another exception occurred:"
+    chain = found_in([*block(None, FRAMES[:1], "ValueError: x"), chained] * 300)
+    assert chain[-1].root.kind == "ValueError"
+    assert sum(len(traceback.lines) for traceback in chain) >= 4
+    begun = found_in(["Traceback (most recent call last):", '  File "/s/a.py", line 1, in f'] * 300)
+    assert sum(len(traceback.frames) for traceback in begun) == 300
