@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ddtool.crash import events
@@ -13,12 +12,16 @@ from ddtool.crash.model import Line
 _OURS = re.compile(
     r"sglang|sgl_kernel|vllm|ddtool|torch|NCCL|CUDA|cuda|server_args=|Traceback \(most|flashinfer|safetensors"
 )
+# Names of processes: of the engines, of their workers, of the compilers that they start.
 _COMM = re.compile(
-    r"python|sglang|sgl|vllm|ray|pt_main|torch|engine|worker|scheduler|detoken|tokenizer|multiproc", re.I
+    r"python|sgl|vllm|ray\b|ray:|pt_main|pt_data|torch|engine|worker|scheduler|detoken|tokenizer|multiproc|cuda-|"
+    r"cc1plus|cicc|ptxas|nvcc|ninja",
+    re.IGNORECASE,
 )
+_DESCRIBED = re.compile(r"sglang|vllm|ddtool|inference|LLM")
 _WITNESS = re.compile(
     r"nvidia|nv-|fabricmanager|earlyoom|container|kubelet|docker"
-)  # idents that speak about the host
+)  # they speak about the host
 _REQUEST = re.compile(
     r"(?P<sglang>Receive: obj=|Finish: obj=)|request\.(?:received|finished) obj=|Received request \S+: "
 )
@@ -34,6 +37,8 @@ _REAPED = re.compile(r"oom_reaper: reaped process (?P<pid>\d+) \((?P<comm>[^)]*)
 _XID = re.compile(r"NVRM: Xid \(\S+\): (?P<xid>\d+), pid='?(?P<pid>\d+)'?, name=(?P<comm>[^,\s]+)")
 _SEGFAULT = re.compile(r"(?P<comm>\S+?)\[(?P<pid>\d+)\]: segfault at|traps: (?P<comm2>\S+?)\[(?P<pid2>\d+)\]")
 _OF_ONE_PROCESS = {"13", "31", "43", "45", "68", "69", "94"}  # Xids that a program brings upon itself
+_NAMES_PROCESS = (_KILLED, _OOM_TASK, _REAPED, _INVOKED, _SEGFAULT, _XID)
+_COMM_LENGTH = 15  # characters of a name that the kernel keeps
 _GROUP_UNIT = re.compile(r"/([\w@.:\\-]+\.(?:service|scope))(?:/|$)")
 
 
@@ -43,8 +48,7 @@ def divide(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     strangers = _foreign_idents(lines)
     unit_lines = [line for line in lines if line.source == "unit" and line.ident not in strangers]
     units = _foreign_units(lines, unit_lines)
-    pids = _pids(unit_lines, lines, units)
-    groups = _cgroups(lines)
+    processes = _Processes(lines, unit_lines, units)
     kept: list[Line] = []
     aside: list[Line] = []
     for index, line in enumerate(lines):
@@ -52,7 +56,7 @@ def divide(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
             index in quoted
             or (line.source == "unit" and line.ident in strangers)
             or (line.source == "pid1" and _is_foreign_unit(line, units))
-            or (line.source == "kernel" and _is_foreign_process(line, pids, groups, units))
+            or (line.source == "kernel" and processes.is_foreign(line))
         )
         (aside if other else kept).append(line)
     return kept, aside
@@ -96,16 +100,20 @@ def _foreign_idents(lines: Iterable[Line]) -> set[str | None]:
 
 
 def _foreign_units(lines: Sequence[Line], unit_lines: Sequence[Line]) -> set[str]:
+    """Units that are not the service's: the service's has a name or a description like it, or else has not ended
+    before its last success."""
+    idents = {line.ident for line in unit_lines if line.ident}
     ends: dict[str, int] = {}
+    named: set[str] = set()
     for line in lines:
         if line.source == "pid1" and (unit := unit_of(line)):
             ends[unit] = line.number if events.is_end(line) else ends.get(unit, 0)
-    idents = {line.ident for line in unit_lines if line.ident}
-    named = {unit for unit in ends if any(_akin(unit, ident) for ident in idents) or _OURS.search(unit)}
+            if _DESCRIBED.search(line.text) or any(_akin(unit, ident) for ident in idents):
+                named.add(unit)
     if named:
         return set(ends) - named
     last_good = max((line.number for line in unit_lines if events.is_good(line)), default=0)
-    return {unit for unit, end in ends.items() if 0 < end < last_good}
+    return {unit for unit, end in ends.items() if 0 < end < last_good or not unit.endswith(".service")}
 
 
 def _akin(unit: str, ident: str) -> bool:
@@ -125,49 +133,40 @@ def _is_foreign_unit(line: Line, units: set[str]) -> bool:
         return unit in units
     # "Started Session 3 of User root": a description without a unit, which may be ours only if it says so.
     described = re.match(r"(?:Start|Stopp|Finish|Reload)\w+ (.*)", line.text)
-    return described is not None and not (
-        _COMM.search(described[1]) or re.search(r"inference|LLM", described[1])
-    )
+    return described is not None and not _DESCRIBED.search(described[1])
 
 
-def _pids(unit_lines: Iterable[Line], lines: Iterable[Line], units: set[str]) -> set[int]:
-    found = Counter(line.pid for line in unit_lines if line.pid is not None)
-    pids = set(found)
-    for line in unit_lines:
-        if "pid" in line.text or "PID" in line.text or "Process " in line.text:
-            pids.update(int(next(filter(None, match.groups()))) for match in _PID.finditer(line.text[:2000]))
-    for line in lines:
-        if task := _OOM_TASK.search(line.text) if line.source == "kernel" else None:
-            unit = _GROUP_UNIT.search(task["group"])
-            if unit and unit[1] not in units and _COMM.match(task["comm"]):
-                pids.add(int(task["pid"]))
-    return pids
+class _Processes:
+    """Whose processes the kernel speaks of."""
 
+    def __init__(self, lines: Iterable[Line], unit_lines: Iterable[Line], foreign_units: set[str]) -> None:
+        self._foreign_units = foreign_units
+        self._pids: set[int] = set()
+        self._comms: set[str] = set()
+        self._units: dict[int, str] = {}  # pid → unit in whose control group the kernel found it
+        for line in unit_lines:
+            self._comms.add((line.ident or "")[:_COMM_LENGTH])
+            if line.pid is not None:
+                self._pids.add(line.pid)
+            if "pid" in line.text or "PID" in line.text or "Process " in line.text:
+                found = _PID.finditer(line.text[:2000])
+                self._pids.update(int(next(filter(None, match.groups()))) for match in found)
+        for line in lines:
+            task = _OOM_TASK.search(line.text) if line.source == "kernel" else None
+            if task and (unit := _GROUP_UNIT.search(task["group"])):
+                self._units[int(task["pid"])] = unit[1]
 
-def _cgroups(lines: Iterable[Line]) -> dict[int, str]:
-    """pid → unit in whose control group the kernel found it."""
-    groups: dict[int, str] = {}
-    for line in lines:
-        if line.source == "kernel" and (task := _OOM_TASK.search(line.text)):
-            unit = _GROUP_UNIT.search(task["group"])
-            if unit:
-                groups[int(task["pid"])] = unit[1]
-    return groups
-
-
-def _is_foreign_process(line: Line, pids: set[int], groups: dict[int, str], units: set[str]) -> bool:
-    for pattern in (_KILLED, _OOM_TASK, _REAPED, _INVOKED, _SEGFAULT, _XID):
-        if found := pattern.search(line.text):
-            break
-    else:
-        return False
-    named = found.groupdict()
-    if "xid" in named and named["xid"] not in _OF_ONE_PROCESS:
-        return False  # about the GPU, whoever used it
-    pid = named.get("pid") or named.get("pid2")
-    comm = named.get("comm") or named.get("comm2") or ""
-    if pid and int(pid) in pids:
-        return False
-    if pid and groups.get(int(pid)) in units:
-        return True
-    return not (_COMM.match(comm) or comm.startswith("<") or not comm)
+    def is_foreign(self, line: Line) -> bool:
+        found = next((match for each in _NAMES_PROCESS if (match := each.search(line.text))), None)
+        if found is None:
+            return False
+        named = found.groupdict()
+        if "xid" in named and named["xid"] not in _OF_ONE_PROCESS:
+            return False  # about the GPU, whoever used it
+        pid = int(named.get("pid") or named.get("pid2") or 0)
+        comm = named.get("comm") or named.get("comm2") or ""
+        if pid in self._pids:
+            return False
+        if pid in self._units:
+            return self._units[pid] in self._foreign_units
+        return not (not comm or comm.startswith("<") or comm in self._comms or _COMM.match(comm))

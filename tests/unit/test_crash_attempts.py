@@ -190,6 +190,7 @@ def test_kernel_lines_about_this_service_stay() -> None:
         "kernel: NVRM: Xid (PCI:0000:2b:00): 62, 224f811e 00008a70",
         "kernel: Out of memory: Killed process 48377 (sglang::schedul) total-vm:1kB",
         "kernel: oom_reaper: reaped process 482 (odd)",
+        "kernel: Out of memory: Killed process 48378 (cicc) total-vm:1kB",
     ]
     assert aside(ARGS, LOAD, *ours) == []
 
@@ -223,6 +224,22 @@ def test_a_logged_request_that_never_ends_hides_no_crash() -> None:
     cut = "sglang[481]: [2026-05-21 10:12:24] Receive: obj=GenerateReqInput(text='and then"
     (attempt,) = attempts(journal(ARGS, SERVES, cut, *TRACE, QUIT))
     assert len(attempt.tracebacks) == 1
+
+
+def test_a_whole_hosts_journal_splits_no_attempt() -> None:
+    others = [
+        "systemd[1]: Started docker.service - Docker Application Container Engine.",
+        "systemd[1]: Started session-3.scope - Session 3 of User root.",
+        "systemd[1]: Starting apt-daily.service - Daily apt download activities...",
+        "systemd[1]: Started Docker Application Container Engine.",
+        "sshd[7]: Accepted publickey for root",
+    ]
+    for ident in ("sglang", "python3"):
+        renamed = [line.replace("sglang[", f"{ident}[") for line in (ARGS, LOAD, *others, *TRACE)]
+        started = STARTED.replace("sglang.service - SGLang", "model.service - Our model")
+        found = attempts(journal(STARTED if ident == "sglang" else started, *renamed))
+        assert len(found) == 1
+        assert len(found[0].tracebacks) == 1
 
 
 def test_an_ident_that_is_no_unit_name_is_ours_if_it_is_alone() -> None:
