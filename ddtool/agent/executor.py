@@ -16,7 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from . import audit, disk, lock
+from . import audit, disk, lock, releases
+from .adopt_steps import ADOPT_STEPS
 from .disk import atomic_write
 from .errors import AgentError, Locked
 from .experiment_steps import EXPERIMENT_STEPS
@@ -122,7 +123,7 @@ def failure(error: BaseException) -> Dict[str, Any]:
 
 
 def steps_of(this: Run) -> List[Step]:
-    kinds = {**STEPS, **EXPERIMENT_STEPS}
+    kinds = {**STEPS, **EXPERIMENT_STEPS, **ADOPT_STEPS}
     return [kinds[item["step"]](number, item) for number, item in enumerate(this.plan["steps"])]
 
 
@@ -213,7 +214,7 @@ def finish(this: Run, result: Dict[str, Any]) -> None:
         if not this.mixed and "unfinished" not in result:
             disk.remove(this.folder / "plan.json")  # first: on a full disk this makes the room for the rest
             atomic_write(this.folder / "result.json", json.dumps(result).encode())
-        audit.append(this.ctx, this.plan, result)
+        audit.append(this.ctx, this.plan, result, releases.current_id(this.ctx, this.unit))
     except AgentError as error:
         result["unrecorded"] = error.message
     this.emit("done", result=result)

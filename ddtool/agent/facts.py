@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import audit, clean, client, diagnostics, disk, inflight, record, releases, speed, txn, unit
+from . import adopt, audit, clean, client, diagnostics, disk, foreign, inflight, record, releases, speed, txn, unit
 from .errors import AgentError
 from .registry import Context, op
 
@@ -114,14 +114,19 @@ def wheel_facts(venv: Path) -> Optional[Dict[str, Any]]:
     except AgentError:
         return None
     states = record.verify(install)
-    identity = disk.sha256(json.dumps(install.record, sort_keys=True).encode())
     return {
-        "identity": f"{install.version} {identity[:16]}",
+        "identity": wheel_identity(install),
         "files": len(states),
         "modified": [name for name, state in states.items() if state == "changed"],
         "missing": [name for name, state in states.items() if state == "missing"],
         "unmanaged": install.unmanaged,
     }
+
+
+def wheel_identity(install: record.Install) -> str:
+    """Version and RECORD's hash: two installations with the same one came from the same wheel."""
+    digest = disk.sha256(json.dumps(install.record, sort_keys=True).encode())
+    return f"{install.version} {digest[:16]}"
 
 
 def enum_members(path: Path, name: str) -> Optional[List[str]]:
@@ -206,7 +211,8 @@ def service_facts(
     deployed = releases.service(ctx, name)
     return {
         "unit": state,
-        "files": {path: Path(path).read_text(errors="replace") for path in paths if Path(path).exists()},
+        **foreign.texts(paths),
+        **adopt.takeover(ctx, name, state),
         "deployed": deployed or None,
         **cost(ctx, name, state, at, weights),
     }

@@ -1,5 +1,31 @@
 """Importing this module registers every request that the agent answers."""
 
-from . import bundle, diagnostics, engine_check, facts, journal, look, patch_diff, service, txn
+from . import (
+    audit,
+    bundle,
+    contents,
+    diagnostics,
+    engine_check,
+    facts,
+    journal,
+    look,
+    patch_diff,
+    service,
+    situation,
+    txn,
+)
 
-LOADED = (bundle, diagnostics, engine_check, facts, journal, look, patch_diff, service, txn)
+LOADED = (
+    audit,
+    bundle,
+    contents,
+    diagnostics,
+    engine_check,
+    facts,
+    journal,
+    look,
+    patch_diff,
+    service,
+    situation,
+    txn,
+)

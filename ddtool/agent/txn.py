@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
-from . import disk, lock, releases, safeguard, unit
+from . import audit, disk, lock, releases, safeguard, unit
 from .errors import AgentError
 from .registry import Context, op
 from .run import PROGRESS, is_dead, transactions
@@ -29,6 +29,7 @@ def run(ctx: Context, plan: Dict[str, Any]) -> Iterator[Optional[Dict[str, Any]]
     if owner:
         raise lock.locked_error(owner)
     folder = transactions(ctx) / plan["id"]
+    plan = {**plan, "from": audit.origin()}
     disk.make_dirs(ctx.state, 0o700)
     try:
         disk.make_dirs(folder, 0o700)

@@ -9,7 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 import ddtool
-from ddtool.cli import baseline, crash, deploy, diag, doctor, generate, logs, profile, sandbox, service
+from ddtool.cli import (
+    audit,
+    baseline,
+    crash,
+    deploy,
+    diag,
+    doctor,
+    explain,
+    generate,
+    logs,
+    profile,
+    sandbox,
+    service,
+)
 from ddtool.errors import DdtoolError
 
 
@@ -50,6 +63,8 @@ def root(
 
 deploy.register(app)
 service.register(app)
+explain.register(app)
+audit.register(app)
 generate.register(app)
 logs.register(app)
 doctor.register(app)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from ddtool.deploy.viewing import Viewing
     from ddtool.profile import Profile
 
 ProfileArg = Annotated[
@@ -24,6 +25,14 @@ HostOpt = Annotated[
     str | None,
     typer.Option(
         "--host", help="Host for ssh; default: DDTOOL_HOST or the profile's binding.", show_default=False
+    ),
+]
+UnitOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--unit",
+        help="The service, by its unit's name: no profile is needed then.",
+        show_default=False,
     ),
 ]
 SetOpt = Annotated[
@@ -61,6 +70,30 @@ def selected(name: str | None, overrides: list[str] | None, host: str | None) ->
 
     profile = profile_of(name, overrides)
     return profile, host_for(profile.name, host, os.environ)
+
+
+def viewed(name: str | None, host: str | None, unit: str | None) -> Viewing:
+    """A service to look at: by its unit, by a profile, or, with neither, the only one that the host named has."""
+    from ddtool.deploy.viewing import Viewing
+    from ddtool.errors import UsageError
+    from ddtool.profile.bind import host_for
+
+    named = host or os.environ.get("DDTOOL_HOST")
+    if unit and named:
+        return Viewing(host_for("", host, os.environ), unit, None)
+    try:
+        profile, where = selected(name, None, host)
+    except UsageError:
+        if name or not named or _has_profile():
+            raise
+        return Viewing(host_for("", host, os.environ), None, None)
+    return Viewing(where, unit or profile.service.unit, None if unit else profile)
+
+
+def _has_profile() -> bool:
+    from ddtool.profile.bind import current_file
+
+    return bool(os.environ.get("DDTOOL_PROFILE")) or current_file().exists()
 
 
 def make_current(name: str | None) -> None:

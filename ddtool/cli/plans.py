@@ -9,7 +9,7 @@ from ddtool.cli import output
 
 if TYPE_CHECKING:
     from ddtool.deploy.outage import Outage
-    from ddtool.deploy.plan import Plan
+    from ddtool.deploy.plan import Change, Plan
 
 MARKS = {"create": "+", "change": "~", "remove": "-", "keep": "=", "run": ">"}
 COLOURS = {"create": "green", "change": "yellow", "remove": "red", "keep": "dim", "run": "bold"}
@@ -21,16 +21,22 @@ def show(plan: Plan, host: str, json: bool, round_trips: int = 0) -> None:
         return
     console = output.stdout()
     console.print(f"{plan.kind} {plan.unit} on {host}", style="bold")
-    for change in plan.changes:
+    show_changes(plan.changes)
+    console.print(f"  outage: {describe_outage(plan.outage)}")
+    for warning in plan.warnings:
+        output.words(f"warning: {warning}", "yellow")
+
+
+def show_changes(changes: Sequence[Change]) -> None:
+    """One line each, its diff below it."""
+    console = output.stdout()
+    for change in changes:
         console.print(
             f"  {MARKS[change.kind]} {output.safe(change.what)}  {output.safe(change.detail)}",
             style=COLOURS[change.kind],
         )
         for line in change.diff.splitlines():
             console.print(f"      {output.safe(line)}", style=diff_colour(line), soft_wrap=True)
-    console.print(f"  outage: {describe_outage(plan.outage)}")
-    for warning in plan.warnings:
-        output.words(f"warning: {warning}", "yellow")
 
 
 def show_unknown(functions: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileOpt, YesOpt
+from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileOpt, UnitOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     for command in (status, start, stop, restart, rollback, releases, remove):
         app.command()(command)
+    app.command("releases diff")(releases_diff)
 
 
 def change(
@@ -109,23 +110,19 @@ def remove(
     change("remove", profile, host, lambda deployment: deployment.plan_remove(force=force), yes, json, drain)
 
 
-def releases(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:
-    """The releases kept on the host."""
+def releases(
+    unit: UnitOpt = None, profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False
+) -> None:
+    """The releases kept on the host. What two of them differ in: `ddtool releases diff A B`."""
     from ddtool.cli import options, output
-    from ddtool.deploy.deployment import Deployment
 
-    chosen, name = options.selected(profile, None, host)
-    with Deployment(chosen, name) as deployment:
-        listed = deployment.agent.call("releases", unit_name=deployment.unit)
+    with options.viewed(profile, host, unit) as viewing:
+        listed = viewing.releases()
         if json:
-            shown = [
-                {
-                    key: item.get(key)
-                    for key in ("id", "role", "digest", "created_unix", "profile", "algorithm")
-                }
-                for item in listed
-            ]
-            output.emit("releases", {"host": name, "releases": shown, "round_trips": deployment.round_trips})
+            keys = ("id", "role", "digest", "created_unix", "profile", "algorithm")
+            shown = [{key: item.get(key) for key in keys} for item in listed]
+            about = {"host": viewing.host, "unit": viewing.unit, "round_trips": viewing.round_trips}
+            output.emit("releases", {**about, "releases": shown})
             return
         rows = [
             (
@@ -137,30 +134,52 @@ def releases(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = F
             )
             for item in listed
         ]
-        output.stdout().print(
-            output.table(f"{deployment.unit} on {name}", ("release", "", "made", "algorithm", "sglang"), rows)
-        )
+        columns = ("release", "", "made", "algorithm", "sglang")
+        output.stdout().print(output.table(f"{viewing.unit} on {viewing.host}", columns, rows))
 
 
-def status(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:
-    """Release, unit, health, ranks, diagnostics and drift. Exit 7 when the service is not as wanted."""
-    from ddtool.cli import options, output, statuses
-    from ddtool.deploy.deployment import Deployment
+def releases_diff(
+    before: Annotated[str, typer.Argument(help="Release id, the beginning of one, `current` or `previous`.")],
+    after: Annotated[str, typer.Argument(help="The other one.")],
+    unit: UnitOpt = None,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """What two releases differ in: unit, flags, environment, engine, patches, wheel; secrets by fingerprint only."""
+    from ddtool.cli import options, output, plans
+    from ddtool.deploy.release_diff import difference
 
-    chosen, name = options.selected(profile, None, host)
-    with Deployment(chosen, name) as deployment:
-        found = deployment.status()
+    with options.viewed(profile, host, unit) as viewing:
+        old, new = viewing.contents(before, after)
+        found = difference(old, new)
         if json:
-            output.emit(
-                "status",
-                {
-                    **found,
-                    "host": name,
-                    "healthy": statuses.as_wanted(found),
-                    "round_trips": deployment.round_trips,
-                },
-            )
+            about = {"host": viewing.host, "unit": viewing.unit, "before": old["id"], "after": new["id"]}
+            shown = [{"part": item.what, "detail": item.detail, "diff": item.diff} for item in found]
+            output.emit("releases.diff", {**about, "differs": shown, "round_trips": viewing.round_trips})
+            return
+    output.stdout().print(f"{old['id']} → {new['id']} of {viewing.unit}", style="bold")
+    plans.show_changes(found)
+    if not found:
+        output.words("nothing differs")
+
+
+def status(
+    unit: UnitOpt = None, profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False
+) -> None:
+    """Release, unit, health, ranks, diagnostics and drift. Exit 7 when the service is not as wanted.
+
+    Whoever did not deploy it needs no profile: `--host H` alone shows the host's only service, or their names.
+    """
+    from ddtool.cli import options, output, statuses
+
+    with options.viewed(profile, host, unit) as viewing:
+        found = viewing.status()
+        good = statuses.as_wanted(found)
+        if json:
+            about = {"host": viewing.host, "name": viewing.unit, "healthy": good}
+            output.emit("status", {**found, **about, "round_trips": viewing.round_trips})
         else:
-            statuses.show(deployment.unit, name, found)
-        if not statuses.as_wanted(found):
+            statuses.show(viewing.unit, viewing.host, found)
+        if not good:
             raise typer.Exit(7)

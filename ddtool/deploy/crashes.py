@@ -33,7 +33,7 @@ def tell(agent: Agent, unit: str, profile: Profile, result: Json, on_event: Call
         on_event({"event": "verdict", "crash": crash})
 
 
-def last_of_status(agent: Agent, unit: str, profile: Profile, status: Json) -> Json | None:
+def last_of_status(agent: Agent, unit: str, profile: Profile | None, status: Json) -> Json | None:
     """The last crash of a status reply: `{unix, result, why, category, subcode, cause, seen}`; None without evidence.
 
     What somebody has judged before is taken from the host's memory; else it is judged, and not counted: status

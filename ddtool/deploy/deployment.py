@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ddtool.deploy import apply as transactions
-from ddtool.deploy import crashes, operations, preflight
+from ddtool.deploy import crashes, operations, preflight, viewing
 from ddtool.deploy.experiment import is_current, plan_experiment
 from ddtool.deploy.plan import Plan, check_owner, current_release, plan_deploy
 from ddtool.deploy.release import Release, build_release
@@ -250,7 +250,4 @@ class Deployment:
         return result
 
     def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self.agent.call(
-            "status", deadline_s=40.0, unit_name=self.unit, venv=self.profile.engine.venv
-        )
-        return {**answer, "crash": crashes.last_of_status(self.agent, self.unit, self.profile, answer)}
+        return viewing.status(self.agent, self.unit, self.profile)

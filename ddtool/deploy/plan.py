@@ -18,6 +18,7 @@ from ddtool.profile.launch import RELEASE
 
 UNITS = "/etc/systemd/system"
 HEADER = "# managed by ddtool"
+GATE_DROP_IN_FILE = "ddtool-gate.conf"
 GATE_DROP_IN = """[Service]
 # While the new release has not passed its gate, a crash is a result, not a reason to restart.
 Restart=no
@@ -78,7 +79,10 @@ def plan_deploy(
     target = folder(state, name, ident)
     unit_text = rendered(release, target)
     first = current is None
-    steps: list[dict[str, Any]] = [] if same else [release_step(release, ident, target, salt, now_unix)]
+    patches = facts["diagnostics"].get("patches", [])
+    steps: list[dict[str, Any]] = (
+        [] if same else [release_step(release, ident, target, salt, now_unix, patches)]
+    )
     steps += switch_steps(
         name,
         ident,
@@ -154,7 +158,7 @@ def folder(state: str, name: str, ident: str) -> str:
 
 
 def gate_drop_in(name: str) -> str:
-    return f"{UNITS}/{name}.service.d/ddtool-gate.conf"
+    return f"{UNITS}/{name}.service.d/{GATE_DROP_IN_FILE}"
 
 
 def gate_drop_in_present(name: str, service: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,8 +110,15 @@ def fingerprint(salt: str, secret: str) -> str:
     return hmac.new(salt.encode(), secret.encode(), hashlib.sha256).hexdigest()
 
 
-def release_step(release: Release, ident: str, folder: str, salt: str, created_unix: float) -> dict[str, Any]:
-    """The transaction step that writes the release to `folder` on the host."""
+def release_step(
+    release: Release,
+    ident: str,
+    folder: str,
+    salt: str,
+    created_unix: float,
+    patches: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The transaction step that writes the release to `folder` on the host. `patches`: on in its venv as it is made."""
     return {
         "step": "release",
         "id": ident,
@@ -128,6 +135,7 @@ def release_step(release: Release, ident: str, folder: str, salt: str, created_u
             **release.meta,
             "id": ident,
             "created_unix": round(created_unix, 3),
+            "patches": [{"name": patch["name"], "sha": patch["sha"]} for patch in patches],
             "unit_sha256": hashlib.sha256(release.unit_text.replace(RELEASE, folder).encode()).hexdigest(),
         },
         "secrets": release.secrets,

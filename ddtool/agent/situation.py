@@ -1,0 +1,98 @@
+"""All that `explain` tells a service's situation from, in one request that writes nothing."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from . import audit, disk, facts, inflight, proof, record, releases, service, unit
+from .errors import AgentError
+from .registry import Context, op
+
+Json = Dict[str, Any]
+
+SGLANG = re.compile(r"^sglang::|(^|/)python[0-9.]* (-\S+ )*-m sglang\.launch_server\b")
+SYSTEMD = ("LoadState", "LoadError", "NeedDaemonReload", "ConditionResult", "ActiveEnterTimestampMonotonic")
+
+
+@op("services")
+def services(ctx: Context) -> List[Json]:
+    """What ddtool has deployed here, for whoever did not: `{unit, profile, current, previous, active}` each."""
+    return [
+        {
+            **{
+                key: releases.service(ctx, name).get(key)
+                for key in ("unit", "profile", "current", "previous")
+            },
+            "active": unit.state_of(name).get("active"),
+        }
+        for name in releases.units(ctx)
+    ]
+
+
+@op("situation")
+def situation(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Json:
+    """`status`'s answer, and beside it what else may be the reason that a service is not as wanted."""
+    found = service.status(ctx, unit_name, venv)
+    state, release = found["unit"], found["release"]
+    spec = releases.current_gate(ctx, unit_name)
+    history = audit.of_unit(ctx, unit_name)
+    known = unit.has_systemd()
+    return {
+        **found,
+        "schema": "ddtool.situation/1",
+        "host": facts.host(ctx),
+        "systemd": systemd(unit_name) if known else None,
+        "unit_sha256": disk.digest(Path(state["path"])) if state.get("path") else None,
+        "requests": inflight.count(spec) if spec and state.get("processes") else None,
+        "port": facts.port_facts(spec["address"], spec["port"]) if spec else None,
+        "wheel": wheel((release or {}).get("venv")),
+        "orphans": orphans() if known else [],
+        "txn_open": (ctx.state / "txn.open").exists(),
+        "starts": audit.starts(ctx, unit_name),
+        "last": history[-1] if history else None,
+        "services": releases.units(ctx),
+    }
+
+
+def systemd(name: str) -> Json:
+    """`{load, error, reload, skipped, age_s}`: whether the unit can be loaded and its file is the one that systemd
+    read, whether a condition kept its last start from happening, and how long it has been active."""
+    text = unit.systemctl("show", unit.service(name), "-p", ",".join(SYSTEMD))
+    shown = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    entered = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
+    return {
+        "load": shown.get("LoadState"),
+        "error": shown.get("LoadError", "").strip().strip('"') or None,
+        "reload": shown.get("NeedDaemonReload") == "yes",
+        "skipped": shown.get("ConditionResult") == "no",
+        "age_s": round(time.monotonic() - entered, 1) if entered else None,
+    }
+
+
+def wheel(venv: Optional[str]) -> Optional[str]:
+    """The installed SGLang as a release notes it; None when that cannot be told."""
+    if venv is None:
+        return None
+    try:
+        return facts.wheel_identity(record.find(venv))
+    except AgentError:
+        return None
+
+
+def orphans() -> List[Json]:
+    """Processes of SGLang that no running unit holds. They keep the memory of their cards."""
+    found = []
+    for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        process = unit.process(int(folder.name))
+        if process is None or not SGLANG.search(process.title):
+            continue
+        try:
+            owners = proof.UNIT.findall((folder / "cgroup").read_text())
+        except OSError:
+            continue
+        if not owners or not unit.is_active(unit.show(owners[-1])):
+            found.append(process._asdict())
+    return found

@@ -1,0 +1,81 @@
+"""`ddtool audit`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, UnitOpt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LINES = 30
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(audit)
+
+
+def audit(
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="10min, 2h, or a date and time of the host.", show_default=False),
+    ] = None,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines",
+            "-n",
+            min=0,
+            help=f"Only the last N; default {LINES} without --since.",
+            show_default=False,
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Of every service on the host.")] = False,
+    unit: UnitOpt = None,
+    profile: ProfileOpt = None,
+    host: HostOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Who did what to the service, when, from where, and how it ended: as the host wrote it down."""
+    from ddtool.cli import options, output
+
+    if lines is None and since is None:
+        lines = LINES
+    with options.viewed(profile, host, unit) as viewing:
+        asked = None if everything else viewing.unit
+        found = viewing.agent.call("audit", unit_name=asked, since=since, last=lines)
+        if json:
+            about = {"host": viewing.host, "unit": asked, "round_trips": viewing.round_trips}
+            output.emit("audit", {**about, "entries": found})
+            return
+    columns = ("when", "who", "from", "did", "about", "ended")
+    title = f"{asked or 'all services'} on {viewing.host}"
+    output.stdout().print(output.table(title, columns, [row(item, everything) for item in found]))
+
+
+def row(item: Mapping[str, Any], everything: bool) -> tuple[str, ...]:
+    """Lines of an older ddtool lack some keys."""
+    from ddtool.cli import output
+
+    seen = item.get("from") or {}
+    kind = f"{item['kind']} {item['unit']}" if everything else item["kind"]
+    about = "; ".join(filter(None, [item.get("what"), item.get("why")]))
+    return (
+        output.when(item["unix"]),
+        item["who"],
+        "@".join(filter(None, [seen.get("login"), seen.get("address")])),
+        kind,
+        about,
+        ended(item),
+    )
+
+
+def ended(item: Mapping[str, Any]) -> str:
+    if item["ok"]:
+        return f"ok, ready after {item['ready_s']:.0f} s" if item.get("ready_s") else "ok"
+    undone = item.get("rolled_back")
+    back = "" if undone is None else ", rolled back" if undone else ", NOT rolled back"
+    return f"failed{back}: {item['error']}"

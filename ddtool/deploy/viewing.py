@@ -1,0 +1,81 @@
+"""A service on a host for whoever looks at it: with its profile, or with nothing but the unit's name."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+from ddtool.deploy import crashes
+from ddtool.deploy.session import open_agent
+from ddtool.errors import UsageError
+from ddtool.profile import Profile
+from ddtool.transport.agent import Agent
+
+Json = dict[str, Any]
+
+
+class Viewing:
+    """A context manager; it changes nothing on the host. Without a unit it is the only one deployed there."""
+
+    def __init__(self, host: str, unit: str | None, profile: Profile | None) -> None:
+        self.host = host
+        self.profile = profile
+        self.agent = open_agent(host)
+        self._unit = unit
+
+    def __enter__(self) -> Viewing:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.agent.close()
+        self.agent.host.close()
+
+    @cached_property
+    def unit(self) -> str:
+        """Raises UsageError, with their names, when none was named and the host has several, or none."""
+        return self._unit or the_only_one(self.host, self.agent.call("services"))
+
+    @property
+    def round_trips(self) -> int:
+        return self.agent.round_trips
+
+    def status(self) -> Json:
+        return status(self.agent, self.unit, self.profile)
+
+    def situation(self) -> Json:
+        """What ddtool.deploy.explain tells the reason from: `ddtool.situation/1` with `crash` as in `status`."""
+        return _with_crash("situation", self.agent, self.unit, self.profile)
+
+    def releases(self) -> list[Json]:
+        listed: list[Json] = self.agent.call("releases", unit_name=self.unit)
+        return listed
+
+    def contents(self, *names: str) -> list[Json]:
+        found: list[Json] = self.agent.call("releases.contents", unit_name=self.unit, names=list(names))
+        return found
+
+
+def status(agent: Agent, unit: str, profile: Profile | None) -> Json:
+    """The host's answer, with the last crash's verdict as `crash`."""
+    return _with_crash("status", agent, unit, profile)
+
+
+def _with_crash(op: str, agent: Agent, unit: str, profile: Profile | None) -> Json:
+    venv = profile.engine.venv if profile else None
+    answer: Json = agent.call(op, deadline_s=60.0, unit_name=unit, venv=venv)
+    return {**answer, "crash": crashes.last_of_status(agent, unit, profile, answer)}
+
+
+def the_only_one(host: str, services: list[Json]) -> str:
+    if len(services) == 1:
+        return str(services[0]["unit"])
+    if not services:
+        raise UsageError(f"{host} has no service of ddtool", hint=f"ddtool deploy PROFILE --host {host}")
+    raise UsageError(
+        f"{host} has {len(services)} services of ddtool",
+        why="\n".join(f"{item['unit']}: {item['active']}, profile {item['profile']}" for item in services),
+        hint=f"say which: --unit {services[0]['unit']}",
+    )
