@@ -66,7 +66,12 @@ def run(
     chosen, where = options.selected(profile, overrides, host)
     with Deployment(chosen, where) as deployment:
         if patch is None:
-            report(deployment, experiment.attach(deployment.agent, progress.show), json)
+            result = experiment.attach(deployment.agent, progress.show)
+            if result["kind"] != experiment.KIND:
+                raise UsageError(
+                    f"what this host did last is not an experiment: {result['kind']}", hint="ddtool status"
+                )
+            report(deployment, result, json)
             return
         asked = experiment.requests(chosen, request, load)
         if not dry_run:
