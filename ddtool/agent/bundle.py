@@ -70,8 +70,8 @@ def add(ctx: Context, tar: tarfile.TarFile, path: Path, unix: int, with_requests
 def text_without_requests(data: bytes) -> bytes:
     if b"obj" not in data:
         return data
-    lines = data.decode(errors="replace").splitlines(keepends=True)
-    return "".join(without_requests(line.rstrip("\n")) + "\n" for line in lines).encode()
+    lines = data.decode(errors="replace").split("\n")
+    return "\n".join(map(without_requests, lines)).encode()
 
 
 @op("crash.take")

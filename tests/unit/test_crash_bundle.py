@@ -14,9 +14,9 @@ import pytest
 from ddtool.agent import bundle as on_host
 from ddtool.agent import collect, crashes
 from ddtool.agent.prompts import records_without_requests, without_requests
-from ddtool.agent.registry import Context
-from ddtool.crash import bundle, evidence
-from ddtool.errors import UsageError
+from ddtool.agent.registry import OPS, Context
+from ddtool.crash import bundle, evidence, history
+from ddtool.errors import DdtoolError, UsageError
 
 RUN = "4f1c9a2b" * 4
 MANIFEST: dict[str, Any] = {
@@ -209,6 +209,73 @@ def test_drift_is_told_in_a_verdict() -> None:
         "modified since the wheel: c0.py, c1.py, c2.py, c3.py, c4.py and 2 more",
     ]
     assert list(evidence.drift({})) == []
+
+
+class Local:
+    """The host's own functions in place of an agent."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.asked: list[str] = []
+
+    def call(self, op: str, *, deadline_s: float = 30.0, **args: Any) -> Any:
+        self.asked.append(op)
+        return OPS[op](self.ctx, **args)
+
+    def stream(self, op: str, **args: Any) -> Any:
+        self.asked.append(op)
+        return (item for item in OPS[op](self.ctx, **args) if item is not None)
+
+
+def crashed(ctx: Context, invocation: str, unix: float, error: str) -> None:
+    """A bad end that nobody has looked at."""
+    manifest = {**MANIFEST, "invocation": invocation, "unix": unix, "files": ["journal.jsonl"]}
+    folder = ctx.state / "evidence" / invocation
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    lines = ["Load weight begin.", "Scheduler hit an exception: Traceback (most recent call last):"]
+    stamped = [record(f"[2025-11-29 19:01:02 TP0] {line}") for line in lines]
+    (folder / "journal.jsonl").write_bytes(b"".join(stamped) + record(error))
+    crashes.ended(ctx, manifest)
+
+
+def test_crashes_of_a_night_are_judged_and_counted_when_somebody_asks(tmp_path: Path) -> None:
+    agent = Local(Context(state=tmp_path))
+    for number in range(3):
+        crashed(agent.ctx, f"night{number}", 100.0 + number, f"RuntimeError: boom at step 4{number}")
+    last = history.last(agent, "sglang", None)
+    assert last and last.manifest["invocation"] == "night2"
+    assert last.seen == history.Seen(3, 100.0, 102.0)
+    agent.asked.clear()
+    again = history.last(agent, "sglang", None)
+    assert again and again.seen == last.seen and again.verdict == last.verdict
+    assert agent.asked == ["crash.list", "crash.read", "crash.note"]
+
+
+def test_another_crash_is_another_fingerprint_and_no_evidence_is_no_crash(tmp_path: Path) -> None:
+    agent = Local(Context(state=tmp_path))
+    assert history.last(agent, "sglang", None) is None
+    crashed(agent.ctx, "one", 100.0, "RuntimeError: boom")
+    crashed(agent.ctx, "two", 101.0, "OSError: [Errno 98] Address already in use")
+    last = history.last(agent, "sglang", None)
+    assert last and last.seen and last.seen.count == 1
+    first = history.last(agent, "sglang", None, "one")
+    assert first and first.manifest["invocation"] == "one"
+    assert first.verdict.fingerprint != last.verdict.fingerprint
+
+
+def test_a_host_that_cannot_write_costs_the_count_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Local(Context(state=tmp_path))
+    crashed(agent.ctx, "one", 100.0, "RuntimeError: boom")
+
+    def full(ctx: Context, **args: Any) -> None:
+        raise DdtoolError("no space left to write")
+
+    monkeypatch.setitem(OPS, "crash.note", full)
+    last = history.last(agent, "sglang", None)
+    assert last and last.seen is None and last.verdict.first_cause
 
 
 def ends(ctx: Context) -> list[str]:
