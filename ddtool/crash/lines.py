@@ -26,7 +26,9 @@ _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 def as_utf8(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """The same text in UTF-8 if it opens with a UTF-16 byte order mark (PowerShell's `>`), else as it is."""
     blocks = iter(blocks)
-    first = next(blocks, b"")
+    first = b""
+    while len(first) < 3 and (block := next(blocks, b"")):
+        first += block
     encoding = _UTF16.get(first[:2])
     if encoding is None:
         yield first.removeprefix(codecs.BOM_UTF8)

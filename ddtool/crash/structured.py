@@ -122,7 +122,7 @@ def _of_message(number: int, message: str | bytes, known: Peeled) -> Iterator[Li
             unix_us=known.unix_us if known.unix_us is not None else line.unix_us,
             pid=line.pid if line.pid is not None else known.pid,
             rank=known.rank if known.rank is not None else line.rank,
-            level=known.level or line.level,
+            level=line.level or known.level,
             ident=known.ident or line.ident,
         )
 
@@ -136,8 +136,10 @@ def _name(entry: Mapping[str, Any]) -> str | None:
 
 
 def _level(entry: Mapping[str, Any]) -> str | None:
-    name = next((entry[key] for key in _LEVELS if isinstance(entry.get(key), str)), None)
-    return _LEVEL_NAMES.get(name.lower(), name.lower()) if name else None
+    """The level that a logger gave, unless it is no more than what collectors write on every line."""
+    name = next((entry[key].lower() for key in _LEVELS if isinstance(entry.get(key), str)), None)
+    level = _LEVEL_NAMES.get(name, name) if name else None
+    return level if level in ("warning", "error", "critical") else None
 
 
 def _moment(value: Any) -> int | None:

@@ -91,6 +91,16 @@ def test_a_new_process_after_the_death_of_the_old() -> None:
     ]
 
 
+def test_a_boot_of_the_machine_ends_an_attempt() -> None:
+    boot = "-- Boot 0123456789abcdef0123456789abcdef --"
+    lines = [
+        *(f"May 21 10:11:12 gpu-host {line}" for line in (ARGS, LOAD)),
+        boot,
+        f"May 21 10:11:12 gpu-host {LOAD}",
+    ]
+    assert numbers(attempts(list(read(io.BytesIO("\n".join(lines).encode()))))) == [[1, 2], [3, 4]]
+
+
 def test_starting_and_started_are_one_start() -> None:
     starting = "systemd[1]: Starting sglang.service - SGLang inference server..."
     assert len(attempts(journal(starting, ARGS, LOAD, STARTED, SERVES))) == 1

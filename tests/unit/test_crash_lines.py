@@ -72,7 +72,7 @@ def test_an_endless_line_loses_its_middle() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8-sig"])
-@pytest.mark.parametrize("size", [64, 65, 10_000])
+@pytest.mark.parametrize("size", [1, 64, 65, 10_000])
 def test_what_other_systems_write_with_a_byte_order_mark(encoding: str, size: int) -> None:
     text = f"Größe █\n{ERROR}\n"
     mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff", "utf-8-sig": b""}[encoding]

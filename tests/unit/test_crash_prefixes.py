@@ -262,6 +262,16 @@ def test_a_logger_that_puts_a_traceback_in_a_field() -> None:
     assert (found[5].text, found[5].level) == ("ValueError: no", "error")
 
 
+def test_a_collectors_level_is_no_level() -> None:
+    """Everything on stdout is INFO to it, a traceback's lines too."""
+    (line,) = parsed(json.dumps({"level": "INFO", "message": "RuntimeError: no"}))
+    assert line.level == "error"
+    (line,) = parsed(json.dumps({"level": "INFO", "message": "    return self.step()"}))
+    assert line.level is None
+    (line,) = parsed(json.dumps({"severity": "WARN", "message": "careful"}))
+    assert line.level == "warning"
+
+
 def test_a_null_message_and_other_oddities_of_the_journal() -> None:
     entries = [
         {"__CURSOR": "c", "MESSAGE": None},
