@@ -56,6 +56,7 @@ class Finding:
     cause: Hit | None
     ended_badly: bool
     stopped_on_purpose: bool
+    is_hearsay: bool = False  # the cause is a logger's line that is no error by itself
 
     @property
     def failed(self) -> bool:
@@ -68,16 +69,14 @@ class Finding:
 
 def judge(attempts: Iterable[Attempt], catalogue: Catalogue) -> Finding | None:
     """The finding that counts (rule 1); None for no attempts at all. A healthy log's has `failed` False."""
-    found = [finding(attempt, catalogue) for attempt in attempts]
+    found: list[Finding] = []
+    for attempt in attempts:
+        found.append(finding(attempt, catalogue))
+        if found[-1].failed and not found[-1].is_last_resort:
+            return found[-1]
     failed = [each for each in found if each.failed]
-    telling = (
-        [each for each in failed if not each.is_last_resort]
-        or [each for each in failed if each.cause]
-        or failed
-    )
-    if telling:
-        return telling[0]
-    return found[-1] if found else None
+    telling = [each for each in failed if each.cause] or failed or found[-1:]
+    return telling[0] if telling else None
 
 
 def finding(attempt: Attempt, catalogue: Catalogue) -> Finding:
@@ -92,7 +91,8 @@ def finding(attempt: Attempt, catalogue: Catalogue) -> Finding:
     cause = first_cause(scene, said, ended_badly)
     if ended_badly and (cause is None or cause.signature.tier in _LAST_RESORTS):
         cause = first_cause(scene, roots, ended_badly)  # better a logger's word than none
-    return Finding(scene, found, cause, ended_badly, stop is not None)
+    hearsay = cause is not None and _is_talk(scene, cause)
+    return Finding(scene, found, cause, ended_badly, stop is not None, hearsay)
 
 
 def _is_talk(scene: Scene, hit: Hit) -> bool:

@@ -74,7 +74,9 @@ def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
         missing=tuple(dict.fromkeys([*signature.missing, *_not_in_view(finding)])),
         remedy=" ".join([signature.remedy or category.remedy, *_drift(context)]),
         next_command=signature.next or category.next,
-        confidence=signature.confidence,
+        confidence="medium"
+        if finding.is_hearsay and signature.confidence == "high"
+        else signature.confidence,
         fingerprint=fingerprint(category.name, subcode, hit.line.text, _frames(hit.line, scene)),
         ranks=tuple(_ranks(finding)),
     )
