@@ -135,7 +135,7 @@ def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
 
 def put_back(result: Mapping[str, Any]) -> str:
     restored = result.get("restored")
-    return f"{restored} runs again" if restored else "the service is stopped, as it was"
+    return f"{restored} started again" if restored else "the service is stopped, as it was"
 
 
 def tell(seen: Mapping[str, Any]) -> None:
