@@ -12,6 +12,8 @@ from support.patch_probe import Answer
 
 from ddtool.diagnostics import definition
 
+from . import forks
+
 # Patches are executed on these by default, on every other release that a patch claims when marked slow
 MAIN = ("0.5.12.post1", "0.5.13.post1", "0.5.17")
 
@@ -63,14 +65,15 @@ def edited(wheel: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
 def answers(
     unpacked: Callable[[str], Path], engine_path: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], dict[str, Answer]]:
-    """release → what every patch with a probe did there; one child process for all of them, run once."""
+    """release → what every patch with a probe did there, and graph-copy on the forks; one child process, run once."""
     made: dict[str, dict[str, Answer]] = {}
 
     def get(release: str) -> dict[str, Answer]:
         if release not in made:
-            patches = patch_probe.probed(definition.load_all(), release)
-            folder = tmp_path_factory.mktemp(f"probe-{release}")
-            made[release] = patch_probe.run(unpacked(release), release, patches, engine_path, folder)
+            venv, folder = unpacked(release), tmp_path_factory.mktemp(f"probe-{release}")
+            jobs = patch_probe.jobs_of(venv, release, definition.load_all())
+            jobs += forks.jobs(venv) if release == forks.RELEASE else []
+            made[release] = patch_probe.run(venv, release, jobs, engine_path, folder)
         return made[release]
 
     return get

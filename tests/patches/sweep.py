@@ -27,11 +27,13 @@ RELEASES = ("0.5.11", "0.5.12.post1", "0.5.13.post1", "0.5.15.post1", "0.5.17", 
 
 
 def answers_of(release: str, names: list[str], folder: Path) -> dict[str, Answer]:
-    patches = [patch for patch in patch_probe.probed(definition.load_all(), release) if patch.name in names]
+    patches = patch_probe.probed([definition.load(name) for name in names], release)
     if not patches:
         return {}
     venv = wheels.unpack(release, folder / "venv")
-    return patch_probe.run(venv, release, patches, wheels.engine_path(), folder)
+    return patch_probe.run(
+        venv, release, patch_probe.jobs_of(venv, release, patches), wheels.engine_path(), folder
+    )
 
 
 def show(answer: Answer) -> None:

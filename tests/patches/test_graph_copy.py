@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from support import venvs
 from support.patch_probe import Answer
 
+from ddtool.agent import toggle
+from ddtool.agent.errors import UsageError as AgentUsageError
+from ddtool.agent.registry import Context
 from ddtool.diagnostics import definition
+
+from . import forks
 
 pytestmark = [pytest.mark.patches, pytest.mark.timeout(300)]
 PATCH = definition.load("graph-copy")
@@ -72,3 +79,54 @@ def test_the_target_worker_is_told_from_the_draft(answer: Answer) -> None:
     (marker,) = answer.patched["target"].markers
     assert marker["worker"] == "target" and answer.patched["target"].error is not None
     assert "target worker" in answer.patched["target"].error[1]
+
+
+@pytest.mark.parametrize(
+    ("fork", "places"),
+    [
+        ("renamed-batch", {"input_ids": 0, "positions": 4, "extra": None}),
+        ("reordered-fields", {"input_ids": 4, "positions": 0, "extra": None}),
+        ("extra-field", {"input_ids": 0, "positions": 5, "extra": 1}),
+    ],
+)
+def test_on_a_fork_the_right_field_is_named(
+    fork: str, places: dict[str, int | None], answers: Callable[[str], dict[str, Answer]]
+) -> None:
+    """`places`: where the field stands in that fork's lists, None where it does not exist."""
+    cases = answers(forks.RELEASE)[f"fork-{fork}"].patched
+    assert cases["healthy"].error is None and cases["healthy"].markers == []
+    for case, index in places.items():
+        field = "ddtree_depths" if case == "extra" else case
+        found = [(marker["event"], marker["field"], marker["index"]) for marker in cases[case].markers]
+        assert found == ([] if index is None else [("none", field, index)])
+        assert (cases[case].error is None) == (index is None)
+    (wide,) = cases["wide"].markers
+    assert (wide["event"], wide["field"], wide["index"]) == ("shape", "positions", places["positions"])
+
+
+def test_a_fork_that_renamed_the_arguments_is_refused(edited: Callable[[str], Path], tmp_path: Path) -> None:
+    """Composed, it would compile and die at its first replay: it is refused with the names, also with consent."""
+    venv = venvs.make(
+        tmp_path / "venv", {forks.FILE: forks.renamed_argument(forks.source(edited(forks.RELEASE))).encode()}
+    )
+    state = tmp_path / "state"
+    state.mkdir(0o700)
+    ctx = Context(state=state, run=tmp_path / "run", units=tmp_path / "units")
+    with pytest.raises(
+        AgentUsageError, match=r"_grouped_foreach_copy_ .* uses dsts, srcs, which is not there"
+    ):
+        toggle.plan_diag(
+            ctx, venv=str(venv), enable=[PATCH.to_json()], disable=[], who="me", confirm_unknown=True
+        )
+
+
+def test_a_release_without_the_function_names_the_diagnostic_to_use(
+    edited: Callable[[str], Path], tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir(0o700)
+    ctx = Context(state=state, run=tmp_path / "run", units=tmp_path / "units")
+    for release in ("0.5.13.post1", "0.5.17"):
+        with pytest.raises(AgentUsageError, match="nothing to edit in sglang") as refused:
+            toggle.plan_diag(ctx, venv=str(edited(release)), enable=[PATCH.to_json()], disable=[], who="me")
+        assert refused.value.hint == "`ddtool diag enable graph-slots`"

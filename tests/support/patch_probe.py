@@ -1,4 +1,4 @@
-"""Executes patches inside the real SGLang of a release, on the CPU: a probe's cases on the wheel's code and on the patched.
+"""Executes patches in the real SGLang of a release, on the CPU: a probe's cases on the wheel's code and on the patched.
 
 A probe is `tests/patches/probes/NAME.py` for the patch NAME (dashes become underscores). It runs in a child process,
 see `patch_child`, and has
@@ -88,19 +88,33 @@ def patched_files(venv: Path, release: str, patches: list[Definition]) -> dict[s
     return {file: one.content for file, one in zip(files, composed, strict=True)}
 
 
-def run(
-    venv: Path, release: str, patches: list[Definition], engine_path: list[str], folder: Path
-) -> dict[str, Answer]:
-    """Patch name → its answer. The child's own failure is an AssertionError with the end of what it said."""
-    jobs = []
-    for patch in patches:
-        paths = {}
-        for file, content in patched_files(venv, release, [patch]).items():
-            paths[file] = str(folder / patch.name / file)
-            Path(paths[file]).parent.mkdir(parents=True)
-            Path(paths[file]).write_bytes(content)
-        jobs.append({"name": patch.name, "probe": str(probe_of(patch.name)), "files": paths})
-    request = {"release": release, "run": str(folder / "run"), "jobs": jobs}
+@dataclass(frozen=True)
+class Job:
+    """One probe on one set of patched files, {file of site-packages: content}."""
+
+    label: str
+    probe: Path
+    files: dict[str, bytes]
+
+
+def jobs_of(venv: Path, release: str, patches: list[Definition]) -> list[Job]:
+    return [
+        Job(patch.name, probe_of(patch.name), patched_files(venv, release, [patch]))
+        for patch in probed(patches, release)
+    ]
+
+
+def run(venv: Path, release: str, jobs: list[Job], engine_path: list[str], folder: Path) -> dict[str, Answer]:
+    """Label → answer. The child's own failure is an AssertionError with the end of what it said."""
+    asked = []
+    for job in jobs:
+        paths = {file: folder / job.label / file for file in job.files}
+        for file, path in paths.items():
+            path.parent.mkdir(parents=True)
+            path.write_bytes(job.files[file])
+        names = {file: str(path) for file, path in paths.items()}
+        asked.append({"name": job.label, "probe": str(job.probe), "files": names})
+    request = {"release": release, "run": str(folder / "run"), "jobs": asked}
     (folder / "request.json").write_text(json.dumps(request))
     (folder / "empty").mkdir()
     environment = {
@@ -120,7 +134,7 @@ def run(
     )
     assert done.returncode == 0 and "\nRESULT " in "\n" + done.stdout, (done.stdout + done.stderr)[-4000:]
     answers = json.loads(done.stdout.rpartition("RESULT ")[2])
-    return {name: _answer(release, answer) for name, answer in answers.items()}
+    return {label: _answer(release, answer) for label, answer in answers.items()}
 
 
 def markers(said: str) -> list[Json]:

@@ -47,7 +47,9 @@ def draft(module: ModuleType, this: MagicMock) -> None:
     lens = torch.full((REQUESTS,), 40, dtype=torch.int32).as_subclass(Lengths)
     mode = SimpleNamespace(is_extend=lambda: False, is_idle=lambda: False, is_decode=lambda: True)
     tokens = torch.arange(REQUESTS)
-    given = MagicMock(bonus_tokens=tokens, draft_seq_lens=lens, reserved_seq_lens_cpu=None)
+    given = MagicMock(
+        bonus_tokens=tokens, verified_id=tokens, draft_seq_lens=lens, reserved_seq_lens_cpu=None
+    )
     batch = MagicMock(
         forward_mode=mode, has_grammar=False, sampling_info=None, seq_lens=lens, seq_lens_cpu=lens
     )

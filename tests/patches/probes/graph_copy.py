@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -59,8 +60,11 @@ class Runner:
         self.model_runner = SimpleNamespace(is_draft_worker=draft, tp_rank=3)
 
     def replay_prepare(self, target: Any, forward_batch: SimpleNamespace) -> None:
+        (name,) = {"forward_batch", "batch"} & set(
+            inspect.signature(target.populate_from_forward_batch).parameters
+        )
         target.populate_from_forward_batch(
-            forward_batch=forward_batch,
+            **{name: forward_batch},
             raw_bs=BS,
             raw_num_token=BS * BLOCK,
             bs=BS,
