@@ -111,6 +111,12 @@ class Definition(Strict):
         """The patch's identity in ledger, markers and proofs of load."""
         return patch_sha(self.to_json())
 
+    def code_sha(self, release: str) -> str:
+        """Of what the patch does to that release. Its words may change without a new proof that it works."""
+        targets = [target.model_dump() for target in self.targets if release in target.releases]
+        kept = ("file", "function", "append", "edits")
+        return patch_sha({"code": [{key: target[key] for key in kept} for target in targets]})
+
 
 def names() -> list[str]:
     """All patches that ddtool ships."""

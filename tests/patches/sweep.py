@@ -48,14 +48,15 @@ def show(answer: Answer) -> None:
             )
 
 
-def proof(answer: Answer, sha: str) -> dict[str, Any]:
+def proof(answer: Answer, code: str) -> dict[str, Any]:
     """What proven.json keeps; `code` says which code of the patch was executed."""
     return {
-        "code": sha,
+        "code": code,
         "when": datetime.date.today().isoformat(),
         "how": f"CPU, Python {platform.python_version()}, real SGLang imported",
         "fired": {case: outcome.events for case, outcome in answer.patched.items() if outcome.events},
         "silent": [case for case, outcome in answer.patched.items() if not outcome.events],
+        "cost_us": None if answer.cost_us is None else round(answer.cost_us, 1),
     }
 
 
@@ -77,9 +78,7 @@ def main() -> None:
             print(f"{name} on {release}: {'proven' if right else 'NOT PROVEN'}")
             wrong += not right
             if right:
-                found.setdefault(name, {})[release] = proof(
-                    answer, patch_probe.code_sha(definition.load(name), release)
-                )
+                found.setdefault(name, {})[release] = proof(answer, definition.load(name).code_sha(release))
             if not right or options.release or options.patch:
                 show(answer)
     if not (options.release or options.patch or wrong):

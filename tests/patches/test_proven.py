@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from support import patch_probe
@@ -11,6 +13,7 @@ from support.patch_probe import Answer
 
 from ddtool.diagnostics import definition
 
+from . import sweep
 from .conftest import MAIN
 
 pytestmark = [pytest.mark.patches, pytest.mark.timeout(300)]
@@ -38,6 +41,25 @@ def test_provoked_it_speaks_and_healthy_it_is_silent(name: str, release: str, an
             assert outcome.result == answer.wheel[case].result, case
             if not outcome.events:
                 assert outcome == answer.wheel[case], case
+
+
+@pytest.mark.parametrize(("name", "release"), CLAIMS)
+def test_what_docs_call_proven_is_what_happened(name: str, release: str, answers: Answers) -> None:
+    """The recorded proof is of this code, and of these cases."""
+    proof = json.loads(sweep.RESULTS.read_text())[name][release]
+    again = sweep.proof(answers(release)[name], PATCHES[name].code_sha(release))
+    assert {key: proof[key] for key in ("code", "fired", "silent")} == {
+        key: again[key] for key in ("code", "fired", "silent")
+    }, "run tests/patches/sweep.py, then docs/generate_patches.py"
+
+
+def test_the_table_of_releases_is_up_to_date() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    spec = importlib.util.spec_from_file_location("generate_patches", docs / "generate_patches.py")
+    assert spec is not None and spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert (docs / "patches.md").read_text() == generate.page(), "run docs/generate_patches.py"
 
 
 @pytest.mark.parametrize(("name", "release"), CLAIMS)

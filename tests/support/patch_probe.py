@@ -5,13 +5,13 @@ see `patch_child`, and has
 
     CASES    {case: function(modules) -> JSON}     modules[file] is the module of that file, the wheel's or the patched
     EVENTS   {case: [event, …]}                    the markers that the patched code must write in it, none if healthy
+    COST     modules -> a call that is timed       optional: what the patch inserts, on healthy input
 
 All probes of a release share one child, since importing SGLang takes ten seconds.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -54,6 +54,7 @@ class Answer:
     patched: dict[str, Outcome]
     at_import: list[Json]
     proof: Json
+    cost_us: float | None
 
 
 def probe_of(name: str) -> Path:
@@ -63,16 +64,6 @@ def probe_of(name: str) -> Path:
 def probed(patches: Iterable[Definition], release: str) -> list[Definition]:
     """Those that claim the release and have a probe."""
     return [patch for patch in patches if release in patch.releases and probe_of(patch.name).is_file()]
-
-
-def code_sha(patch: Definition, release: str) -> str:
-    """Of what the patch does to a release; its words may change without a new proof."""
-    targets = [target for target in patch.targets if release in target.releases]
-    edits = [
-        (target.file, target.function, target.append, [vars(edit) for edit in target.edits])
-        for target in targets
-    ]
-    return hashlib.sha256(json.dumps(edits, sort_keys=True).encode()).hexdigest()
 
 
 def patched_files(venv: Path, release: str, patches: list[Definition]) -> dict[str, bytes]:
@@ -157,4 +148,5 @@ def _answer(release: str, answer: Json) -> Answer:
         outcomes["patched"],
         markers(answer["at_import"]),
         answer["proof"],
+        answer["cost_us"],
     )
