@@ -48,11 +48,13 @@ def arm(ctx: Context, name: str) -> None:
 
 
 def disarm(ctx: Context, name: str) -> None:
+    """Also what a kill in the middle of `arm` left."""
     disk.remove(running(ctx, name))
     wish = _wish(ctx)
-    disk.remove(wish)
+    for path in (wish, ctx.units / UNIT):
+        disk.remove(path)
+        disk.drop_temps(path.parent)
     disk.remove_empty(wish.parent)
-    disk.remove(ctx.units / UNIT)
     unit.systemctl("daemon-reload")
 
 
