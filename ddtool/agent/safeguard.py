@@ -52,8 +52,8 @@ def disarm(ctx: Context, name: str) -> None:
     disk.remove(running(ctx, name))
     wish = _wish(ctx)
     for path in (wish, ctx.units / UNIT):
-        disk.remove(path)
-        disk.drop_temps(path.parent)
+        for one in (path, *path.parent.glob(f".ddtool-*-{path.name}")):
+            disk.remove(one)
     disk.remove_empty(wish.parent)
     unit.systemctl("daemon-reload")
 
