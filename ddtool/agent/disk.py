@@ -13,7 +13,7 @@ import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Tuple
 
 from .errors import AgentError, PreflightError
 
@@ -103,7 +103,13 @@ def remove_empty(folder: Path) -> None:
     flush_folder(folder.parent)
 
 
-def write_new(path: Path, content: bytes, mode: int, like: Optional[Path] = None) -> None:
+def write_new(
+    path: Path,
+    content: bytes,
+    mode: int,
+    like: Optional[Path] = None,
+    owner: Optional[Tuple[int, int]] = None,
+) -> None:
     """Create `path`, which must not exist (nor be a link planted there), with flushed bytes.
 
     `like`: take owner, mode and extended attributes from this file instead of `mode`, and a later mtime.
@@ -113,6 +119,8 @@ def write_new(path: Path, content: bytes, mode: int, like: Optional[Path] = None
         view = memoryview(content)
         while view:
             view = view[os.write(fd, view) :]
+        if owner is not None and owner != (os.geteuid(), os.getegid()):
+            os.fchown(fd, *owner)
         if like is None:
             os.fchmod(fd, mode)
         else:

@@ -12,7 +12,21 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import adopt, audit, clean, client, diagnostics, disk, foreign, inflight, record, releases, speed, txn, unit
+from . import (
+    adopt,
+    audit,
+    clean,
+    client,
+    diagnostics,
+    disk,
+    foreign,
+    inflight,
+    record,
+    releases,
+    speed,
+    txn,
+    unit,
+)
 from .errors import AgentError
 from .registry import Context, op
 

@@ -21,7 +21,7 @@ import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Sequence
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from . import disk
 from .disk import atomic_write, digest, naming
@@ -39,14 +39,16 @@ class FileChange:
 
     path: absolute; a symlink is followed, its target is replaced; missing folders are made (0755)
     content: the new bytes; None removes the file
-    mode: of a new file; an existing file keeps mode, owner and extended attributes
+    mode: of a new file; an existing file keeps mode, owner and extended attributes, unless `owner` is given
     expect: sha256 (hex) of the bytes that must be there now, "absent", or None for no check
+    owner: uid and gid; they and `mode` are then part of the wanted state, whatever is there now
     """
 
     path: str
     content: Optional[bytes]
     mode: int = 0o644
     expect: Optional[str] = None
+    owner: Optional[Tuple[int, int]] = None
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,9 @@ class FileSet:
                     content = like.read_bytes()
                     _refuse([entry.path] if disk.sha256(content) != entry.old_sha else [])
                     disk.write_new(entry.old, content, 0o600, like=like)
-                if change.content is not None:
+                if change.content is not None and change.owner is not None:
+                    disk.write_new(entry.new, change.content, change.mode, owner=change.owner)
+                elif change.content is not None:
                     disk.write_new(entry.new, change.content, change.mode, like=like)
         self._flush()
         self._enter(STAGED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -58,6 +59,15 @@ def current_gate(ctx: Context, unit: str) -> Optional[Dict[str, Any]]:
     ident = current_id(ctx, unit)
     gate = meta(ctx, unit, ident).get("gate") if ident else None
     return with_api_key(ctx, unit, ident, gate) if ident and gate else None
+
+
+def started_from(ctx: Context, unit: str, pid: int) -> Optional[str]:
+    """The release whose folder is the process's working directory, as ddtool's unit files have it; else None."""
+    try:
+        cwd = Path(os.readlink(f"/proc/{pid}/cwd")) if pid else None  # noqa: PTH115  Path.readlink is Python 3.9
+    except OSError:
+        return None
+    return cwd.name if cwd and cwd.parent == folder(ctx, unit, "_").parent else None
 
 
 def with_api_key(ctx: Context, unit: str, ident: str, gate: Dict[str, Any]) -> Dict[str, Any]:

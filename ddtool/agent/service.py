@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import clean, client, crashes, diagnostics, evidence, facts, gate, releases, rounds, txn, unit
+from . import adopt, clean, client, crashes, diagnostics, evidence, facts, gate, releases, rounds, txn, unit
 from .errors import Unhealthy
 from .registry import Context, op
 
@@ -16,8 +16,10 @@ def status(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Dict[str
     ident = releases.current_id(ctx, unit_name)
     about = releases.meta(ctx, unit_name, ident) if ident else {}
     venv = about.get("venv") or venv
+    state = unit.state_of(unit_name)
     return {
-        "unit": unit.state_of(unit_name),
+        "unit": state,
+        **adopt.takeover(ctx, unit_name, state),
         "release": {"id": ident, **about} if ident else None,
         "health": health(ctx, unit_name),
         "diagnostics": diagnostics.state(ctx, venv, unit_name) if venv else None,

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Type
 
-from . import clean, client, diagnostics, disk, evidence, inflight, releases, unit
+from . import adopt, clean, client, diagnostics, disk, evidence, inflight, releases, unit
 from .errors import AgentError, Drift, Unhealthy
 from .files import FileChange, FileSet
 from .gate import Gate

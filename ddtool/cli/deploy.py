@@ -31,7 +31,15 @@ def deploy(
         bool, typer.Option("--attach", help="Watch the transaction that runs on the host, or its last one.")
     ] = False,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Replace a unit of that name that is not ddtool's.")
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Take over a unit of that name that is not ddtool's: its process goes on until the next restart, and "
+            "`remove --restore-unit` gives it back.",
+        ),
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="After a takeover: restart now, so that the release runs.")
     ] = False,
     drain: DrainOpt = 0,
     yes: YesOpt = False,
@@ -53,7 +61,7 @@ def deploy(
             return
         if not dry_run:
             deployment.settle(progress.show)
-        plan = drained(deployment.plan_deploy(take_over=take_over), drain)
+        plan = drained(deployment.plan_deploy(take_over=take_over, restart=restart), drain)
         if dry_run or not json:
             plans.show(plan, name, json, deployment.round_trips)
         if dry_run:

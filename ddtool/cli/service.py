@@ -100,6 +100,14 @@ def remove(
     force: Annotated[
         bool, typer.Option("--force", help="Put patched files back even where somebody edited them since.")
     ] = False,
+    restore_unit: Annotated[
+        bool | None,
+        typer.Option(
+            "--restore-unit/--no-restore-unit",
+            help="Of a unit that was taken over: put the original back, or delete what is kept of it.",
+            show_default=False,
+        ),
+    ] = None,
     drain: DrainOpt = 0,
     profile: ProfileOpt = None,
     host: HostOpt = None,
@@ -107,7 +115,11 @@ def remove(
     json: JsonOpt = False,
 ) -> None:
     """Take the service and everything of ddtool off the host; patched files go back to their baselines first."""
-    change("remove", profile, host, lambda deployment: deployment.plan_remove(force=force), yes, json, drain)
+
+    def plan(deployment: Deployment) -> Plan:
+        return deployment.plan_remove(force=force, restore_unit=restore_unit)
+
+    change("remove", profile, host, plan, yes, json, drain)
 
 
 def releases(

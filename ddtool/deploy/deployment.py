@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ddtool.deploy import apply as transactions
-from ddtool.deploy import crashes, operations, preflight, viewing
+from ddtool.deploy import crashes, operations, preflight, takeover, viewing
 from ddtool.deploy.experiment import is_current, plan_experiment
 from ddtool.deploy.plan import Plan, check_owner, current_release, plan_deploy
 from ddtool.deploy.release import Release, build_release
@@ -104,19 +104,21 @@ class Deployment:
         if transactions.settle(self.agent, self.facts, self.unit, on_event):
             self._facts = None
 
-    def plan_deploy(self, *, take_over: bool = False) -> Plan:
-        """Raises PreflightError when the host cannot run the profile, Drift when somebody's work is in the way."""
+    def plan_deploy(self, *, take_over: bool = False, restart: bool = False) -> Plan:
+        """Raises PreflightError when the host cannot run the profile, Drift when somebody's work is in the way.
+
+        `restart` matters for a unit that is or was somebody else's, whose process goes on otherwise.
+        """
         findings = self.require_runnable()
         salt, release = self.build_release()
-        plan = plan_deploy(
-            self.profile,
-            release,
-            self.facts,
-            state=self.state,
-            salt=salt,
-            now_unix=time.time(),
-            take_over=take_over,
-        )
+        given: dict[str, Any] = {"state": self.state, "salt": salt, "now_unix": time.time()}
+        if take_over and takeover.is_foreign(self.facts):
+            plan = takeover.plan_take_over(self.profile, release, self.facts, restart=restart, **given)
+        elif takeover.waits(self.facts):
+            given = {**given, "stay": take_over and not restart, "restart": restart}
+            plan = takeover.plan_waiting(self.profile, release, self.facts, **given)
+        else:
+            plan = plan_deploy(self.profile, release, self.facts, take_over=take_over, **given)
         return replace(plan, warnings=[*plan.warnings, *map(str, findings)])
 
     def require_runnable(self) -> list[Finding]:
@@ -145,18 +147,26 @@ class Deployment:
         return operations.plan_stop(self.unit, self.facts)
 
     def plan_restart(self) -> Plan:
+        if takeover.waits(self.facts):
+            return takeover.plan_first_restart("restart", self.unit, self.facts, state=self.state)
         return operations.plan_restart(self.unit, self.facts)
 
     def plan_rollback(self, to: str | None) -> Plan:
         return operations.plan_rollback(self.unit, self.facts, to=to, state=self.state)
 
-    def plan_remove(self, *, force: bool = False) -> Plan:
-        """`force`: foreign edits of patched files are overwritten too. Their copies go with everything else."""
+    def plan_remove(self, *, force: bool = False, restore_unit: bool | None = None) -> Plan:
+        """`force`: foreign edits of patched files are overwritten too. Their copies go with everything else.
+
+        `restore_unit`: whether a unit that was taken over is given back; UsageError when nobody said so.
+        """
+        if restore_unit is None:
+            takeover.refuse_to_lose(self.unit, self.facts)
         restore = None
         if self.facts["diagnostics"]["patches"]:
             request = {"op": "restore", "venv": self.profile.engine.venv, "force": force}
             restore = compose_step("restore patched files", request, self.preview(request))
-        return operations.plan_remove(self.unit, self.facts, state=self.state, restore=restore)
+        plan = takeover.plan_give_back if restore_unit else operations.plan_remove
+        return plan(self.unit, self.facts, state=self.state, restore=restore)
 
     def preview(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a diagnostics request would do on the host; writes nothing."""
@@ -198,6 +208,8 @@ class Deployment:
         found = self.look(request, on_event)
         self.enabled = [patch["name"] for patch in found["diagnostics"]["patches"]]
         request = self.agreed(request, found["preview"], also_affects)
+        if restart:
+            takeover.refuse_while_waiting(found, f"{kind} --restart")
         return plan_toggle(kind, self.unit, request, found["preview"], found, restart=restart)
 
     def plan_experiment(
@@ -211,6 +223,7 @@ class Deployment:
     ) -> Plan:
         """The plan of `diag run`; `unknown_functions` as in `plan_toggle`. A profile that is not what is deployed is
         checked as for a deploy."""
+        takeover.refuse_while_waiting(self.facts, "diag run")
         request = toggle_request(
             self.profile.engine.venv, enable=[patch.to_json()], why="diag run", force=force
         )

@@ -173,12 +173,12 @@ def unit_files(
     profile: Profile, release: Release, facts: Mapping[str, Any], ident: str, state: str
 ) -> list[dict[str, Any]]:
     """Unit and names of a release that is current only while the experiment runs."""
-    name, files = profile.service.unit, facts["service"]["files"]
+    name = profile.service.unit
     path = f"{UNITS}/{name}.service"
     text = rendered(release, folder(state, name, ident))
     record = service_record(name, profile.name, ident, previous_id(facts, ident))
     return [
-        file_entry(path, text, expect=expected(files, path)),
+        file_entry(path, text, expect=expected(facts["service"], path)),
         file_entry(f"{state}/services/{name}/service.json", json.dumps(record), mode=0o600),
     ]
 

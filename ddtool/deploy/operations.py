@@ -107,7 +107,11 @@ def plan_remove(name: str, facts: Mapping[str, Any], *, state: str, restore: dic
         {
             "step": "files",
             "title": "remove the unit",
-            "files": [file_entry(path, None, expect=expected(files, path)) for path in gone if path in files],
+            "files": [
+                file_entry(path, None, expect=expected(facts["service"], path))
+                for path in gone
+                if path in files
+            ],
         },
         {"step": "purge"},
     ]

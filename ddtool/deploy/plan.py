@@ -116,7 +116,6 @@ def switch_steps(
     previous: str | None,
 ) -> list[dict[str, Any]]:
     """Stop, put unit and names in place, start, gate, promote: shared by deploy and rollback."""
-    files = service["files"]
     unit_path = f"{UNITS}/{name}.service"
     record = service_record(name, profile_name, ident, previous)
     return [
@@ -125,7 +124,7 @@ def switch_steps(
             "step": "files",
             "title": "install the unit, without restarts until the gate is passed",
             "files": [
-                file_entry(unit_path, unit_text, expect=expected(files, unit_path)),
+                file_entry(unit_path, unit_text, expect=expected(service, unit_path)),
                 file_entry(gate_drop_in(name), GATE_DROP_IN),
                 file_entry(f"{state}/services/{name}/service.json", json.dumps(record), mode=0o600),
             ],
@@ -148,9 +147,9 @@ def file_entry(
     return {"path": path, "content": content, "mode": mode, "expect": expect}
 
 
-def expected(files: Mapping[str, str], path: str) -> str:
-    """What the file must still be when the transaction swaps it: as the facts saw it."""
-    return hashlib.sha256(files[path].encode()).hexdigest() if path in files else "absent"
+def expected(service: Mapping[str, Any], path: str) -> str:
+    """What the file must still be when the transaction swaps it: as the facts saw its bytes."""
+    return str(service.get("sha256", {}).get(path, "absent"))
 
 
 def folder(state: str, name: str, ident: str) -> str:
