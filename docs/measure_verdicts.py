@@ -40,8 +40,8 @@ is judged without every signature that fires in that log only. That is mechanica
 log falls back to a general one there.
 """
 
-VARIANT_WORDS = """In words of our own (`tests/data/crash_variants.yaml`), {first[0]} of {first[1]} variants had the right
-category the first time they were run, before the signatures were tuned on them; now {known} of {number}.
+VARIANT_WORDS = """In words of our own (`tests/data/crash_variants.yaml`), {first[0]} of {first[1]} variants had
+the right category the first time they were run, before the signatures were tuned on them; now {known} of {number}.
 """
 
 CONFIDENCE = """## Confidence

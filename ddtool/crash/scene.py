@@ -36,7 +36,8 @@ class Scene:
         self.errors: set[int] = set()
         for last in attempt.tracebacks:
             for block in chain(last):
-                self.errors.add(block.error.number)
+                if block.kind:
+                    self.errors.add(block.error.number)
                 for line in block.lines:
                     self._chains[line.number] = last
                     self._blocks[line.number] = block
@@ -55,7 +56,10 @@ class Scene:
         block = self._blocks.get(line.number)
         if _FRAME.match(line.text):
             return True
-        return block is not None and block.lines[0].number < line.number < block.error.number
+        if block is None:
+            return False
+        is_cut = not block.kind  # the exception's own line is not there
+        return block.lines[0].number < line.number and (is_cut or line.number < block.error.number)
 
     def is_error(self, line: Line) -> bool:
         return line.number in self.errors or (

@@ -39,17 +39,19 @@ _PID = re.compile(r"\d{4,}")
 def healthy(finding: Finding | None) -> Verdict:
     stopped = finding is not None and finding.stopped_on_purpose
     served = finding is not None and finding.scene.attempt.served
+    is_cut = finding is not None and any(not each.kind for each in finding.scene.attempt.tracebacks)
+    cause = "The service was stopped on purpose." if stopped else "Nothing in this log ended the service."
     return Verdict(
         category="no_crash",
         subcode="stopped" if stopped else "healthy",
-        cause="The service was stopped on purpose." if stopped else "Nothing in this log ended the service.",
+        cause=f"{cause} It holds a traceback without its last line." if is_cut else cause,
         first_cause=None,
         cascade=(),
         evidence=(),
-        missing=(),
+        missing=("what follows the traceback: the exception itself",) if is_cut else (),
         remedy="",
         next_command="ddtool status",
-        confidence="high" if served or stopped else "medium",
+        confidence="low" if is_cut else "high" if served or stopped else "medium",
         fingerprint=None,
     )
 

@@ -187,6 +187,12 @@ def test_worker(frame: str, code: str, worker: str | None) -> None:
     assert found.first_cause and found.first_cause.worker == worker
 
 
+def test_a_log_that_ends_inside_a_traceback_says_so() -> None:
+    found = verdict([*serving(), *failure(OOM)[:-1]])
+    assert (found.category, found.confidence) == ("no_crash", "low")
+    assert "the exception itself" in found.missing[0]
+
+
 def test_empty_input_is_no_crash() -> None:
     assert verdict([]).category == "no_crash"
     assert classify(io.BytesIO(b"")).category == "no_crash"
