@@ -84,7 +84,7 @@ def run(options: argparse.Namespace, done: cells.Cells) -> None:
     server = Server(flags, PORT, done.log("server"), environment)
     try:
         server.wait()
-        ranks = proof.loaded(proofs / UNIT, schedulers())
+        ranks = proof.loaded(proofs / UNIT, schedulers(server.process.pid))
         done.write("rounds", {**soak(server, options.rounds), **loaded(ranks), "argv": server.argv})
         done.write("killed", kill(server, ranks, options.kill))
     finally:
@@ -123,17 +123,17 @@ def overlay(folder: Path, names: list[str]) -> list[str]:
     return [str(folder)]
 
 
-def schedulers() -> list[proof.Process]:
-    """Pid, start time and title of every scheduler process of this machine."""
+def schedulers(group: int) -> list[proof.Process]:
+    """Pid, start time and title of every scheduler in a process group, the server's own."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             title = (folder / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
-            start = int((folder / "stat").read_text().rpartition(")")[2].split()[19])
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if title.startswith("sglang::scheduler"):
-            found.append((int(folder.name), start, title))
+        if title.startswith("sglang::scheduler") and int(stat[2]) == group:
+            found.append((int(folder.name), int(stat[19]), title))
     return found
 
 
