@@ -1,9 +1,10 @@
-"""Both crashes that this tool was written for, on a real GPU and on purpose.
+"""Both crashes that this tool was written for, on a real GPU and on purpose, without and with diagnostics.
 
-    python3 tests/gpu/faults.py --pair DIR --commit SHA [--fault none-copy | narrow-graph]
+    python3 tests/gpu/faults.py --pair DIR --commit SHA [--fault none-copy | narrow-graph | no-fault]
 
-Each server gets `saboteur.py` as a plugin, starts, and is asked for some tokens. A cell holds what came of it; beside
-it lie the output, and the same lines as records, for the crash catalogue.
+Each server gets `saboteur.py` as a plugin and the case's diagnostics in its SGLang, starts, and is asked for some
+tokens. A cell holds what came of it, and for each diagnostic the outcome that `diag run` would name (judged by the same
+code; there is no systemd here); beside it lie the output, and the same lines as records, for the crash catalogue.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import cells
 from server import Arm, Server, platform
+
+from ddtool.agent.compose import compose
+from ddtool.agent.outcome import ELSEWHERE, FIRED, NOT_FIRED, Seen, judge
+from ddtool.diagnostics import definition
 
 PORT = 32500
 HERE = Path(__file__).resolve().parent
@@ -33,28 +39,49 @@ TELLING = ("Error: ", "ddtool-diag/1", "DDTREE", "crashed with exit code")
 
 @dataclass(frozen=True)
 class Case:
-    """diagnosed: the diagnostic graph-copy is in SGLang's file. expected: a line of the output must contain it."""
+    """expected: a line of the output must contain it. outcomes: of each diagnostic that is in SGLang's file."""
 
     fault: str
     variant: str
     expected: str
     guard: bool = True
-    diagnosed: bool = False
     survives: bool = False
+    outcomes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return f"{self.fault}-{self.variant}"
 
 
+NONE = "'NoneType' object has no attribute"
+WIDER = "The size of tensor a (8) must match the size of tensor b (33)"
 CASES = [
-    Case("none-copy", "stock", "'NoneType' object has no attribute"),
-    Case("none-copy", "diagnosed", "positions (src, index 4 of", diagnosed=True),
+    Case("none-copy", "stock", NONE),
+    Case("none-copy", "diagnosed", "positions (src, index 4 of", outcomes={"graph-copy": FIRED}),
+    Case("none-copy", "shapes", NONE, outcomes={"graph-shapes": ELSEWHERE}),
+    Case("narrow-graph", "stock", WIDER, guard=False),
     Case(
-        "narrow-graph", "stock", "The size of tensor a (8) must match the size of tensor b (33)", guard=False
+        "narrow-graph",
+        "diagnosed",
+        "input_ids (index 0): [33] into [8]",
+        guard=False,
+        outcomes={"graph-copy": FIRED},
     ),
-    Case("narrow-graph", "diagnosed", "input_ids (index 0): [33] into [8]", guard=False, diagnosed=True),
+    Case(
+        "narrow-graph",
+        "shapes",
+        '"buffer": "input_ids", "captured": 8, "incoming": 33',
+        guard=False,
+        outcomes={"graph-shapes": FIRED},
+    ),
     Case("narrow-graph", "guarded", "captured for 8 tokens a request, this batch has 33", survives=True),
+    Case(
+        "no-fault",
+        "diagnosed",
+        '"event": "loaded"',
+        survives=True,
+        outcomes={"graph-copy": NOT_FIRED, "graph-shapes": NOT_FIRED},
+    ),
 ]
 
 
@@ -63,22 +90,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pair", type=Path, required=True, help="folder with target/ and draft/; block 8")
-    parser.add_argument("--fault", choices=sorted({case.fault for case in CASES}), help="default: both")
+    parser.add_argument("--fault", choices=sorted({case.fault for case in CASES}), help="default: all")
     cells.common_options(parser)
     options = parser.parse_args()
     done = cells.open_cells(options, "faults")
     chosen = [case for case in CASES if options.fault in (None, case.fault)]
     missing = done.missing([case.name for case in chosen])
     overlays = {
-        diagnosed: make_overlay(
-            done.folder.with_name(f"overlay-{'diagnosed' if diagnosed else 'stock'}"), diagnosed
-        )
-        for diagnosed in {case.diagnosed for case in chosen if case.name in missing}
+        names: make_overlay(done.folder.with_name("-".join(("overlay", *(names or ("stock",))))), names)
+        for names in {tuple(case.outcomes) for case in chosen if case.name in missing}
     }
 
     def run(case: Case) -> None:
         number = CASES.index(case)
-        done.write(case.name, provoke(case, options, done, overlays[case.diagnosed], PORT + 50 * number))
+        done.write(
+            case.name, provoke(case, options, done, overlays[tuple(case.outcomes)], PORT + 50 * number)
+        )
 
     with ThreadPoolExecutor() as pool:  # a start takes half a minute, and the card has room
         list(pool.map(run, [case for case in chosen if case.name in missing]))
@@ -90,8 +117,8 @@ def main() -> None:
     sys.exit(0 if all(result["as_expected"] for result in results) else 1)
 
 
-def make_overlay(folder: Path, diagnosed: bool) -> list[str]:
-    """Folders for the front of PYTHONPATH: the saboteur's plugin, and SGLang with the diagnostic in one file."""
+def make_overlay(folder: Path, names: tuple[str, ...]) -> list[str]:
+    """Folders for the front of PYTHONPATH: the saboteur's plugin, and SGLang with the diagnostics in one file."""
     shutil.rmtree(folder, ignore_errors=True)
     plugin = folder / "plugin"
     info = plugin / "gpu_saboteur-1.dist-info"
@@ -99,13 +126,13 @@ def make_overlay(folder: Path, diagnosed: bool) -> list[str]:
     shutil.copy(HERE / "saboteur.py", plugin / "gpu_saboteur.py")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpu-saboteur\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[sglang.srt.plugins]\nsaboteur = gpu_saboteur:load\n")
-    if not diagnosed:
+    if not names:
         return [str(plugin)]
     site = site_of_sglang()
     shutil.copytree(site / "sglang", folder / "site" / "sglang", copy_function=os.symlink)
     target = folder / "site" / PATCHED
     target.unlink()  # a link: writing through it would change the installed file
-    target.write_bytes(with_graph_copy((site / PATCHED).read_bytes()))
+    target.write_bytes(patched((site / PATCHED).read_bytes(), names))
     return [str(plugin), str(folder / "site")]
 
 
@@ -114,19 +141,16 @@ def site_of_sglang() -> Path:
     return next(Path(entry) for entry in sys.path if (Path(entry) / PATCHED).is_file())
 
 
-def with_graph_copy(content: bytes) -> bytes:
-    from ddtool.agent.compose import compose
-    from ddtool.diagnostics import definition
-
-    patch = definition.load("graph-copy").to_json()
+def patched(content: bytes, names: tuple[str, ...]) -> bytes:
+    patches = [definition.load(name).to_json() for name in names]
     # The agent asks for a folder whose bin/python the engine runs on
     with tempfile.TemporaryDirectory() as venv:
         python = Path(venv) / "bin" / "python"
         python.parent.mkdir()
         python.symlink_to(sys.executable)
-        (composed,) = compose(venv, [(PATCHED, content, [patch])])
+        (composed,) = compose(venv, [(PATCHED, content, patches)])
     if composed.unknown:
-        raise SystemExit(f"graph-copy does not know this release: {composed.unknown}")
+        raise SystemExit(f"not known on this release: {composed.unknown}")
     return composed.content
 
 
@@ -154,12 +178,15 @@ def provoke(
     lines = log.read_text(errors="replace").splitlines()
     write_records(done.folder / f"{case.name}.records.jsonl", lines, server.process.pid)
     found = [line for line in lines if case.expected in line]
+    judged = {name: judgement(name, lines, answered, status) for name in case.outcomes}
+    outcomes = {name: item["outcome"] for name, item in judged.items()}
     return {
         "fault": case.fault,
         "expected": case.expected,
         "found": found[0] if found else None,
         "survived": answered,
-        "as_expected": bool(found) and answered == case.survives,
+        "as_expected": bool(found) and answered == case.survives and outcomes == dict(case.outcomes),
+        "experiments": judged,
         "exit": status,
         "argv": server.argv,
         "environment": {name: value for name, value in environment.items() if name.startswith("GPU_FAULT")},
@@ -167,6 +194,22 @@ def provoke(
             line for line in lines if any(word in line for word in TELLING) and len(line) < 2000
         ][-20:],
     }
+
+
+def judgement(name: str, lines: list[str], answered: bool, status: int | None) -> dict[str, Any]:
+    """What `diag run NAME` would say of this log: the one request that was sent either got its answer or ended it."""
+    patch = definition.load(name)
+    text = "\n".join(lines)
+    seen = Seen(
+        text, name, patch.sha, ready=answered or "Uvicorn running" in text, asked=1, answered=int(answered)
+    )
+    if not answered:
+        seen.ended = {"result": "exit-code", "exit_status": status}
+    assert patch.hypothesis is not None
+    judged = judge(seen)
+    kept = {key: judged[key] for key in ("outcome", "conclusion", "why", "events")}
+    sentence = {"confirmed": patch.hypothesis.fired, "refuted": patch.hypothesis.not_fired}
+    return {**kept, "hypothesis": sentence.get(judged["conclusion"]), "source": "local-runner"}
 
 
 def ask(server: Server) -> bool:

@@ -2,6 +2,7 @@
 
 GPU_FAULT=none-copy       the draft worker's batch reaches its graph with positions None
 GPU_FAULT=narrow-graph    the target's graphs are captured for the drafter's block, as if nobody had widened them
+GPU_FAULT=no-fault        nothing, for comparison
 GPU_FAULT_GUARD=off       and the engine's guard before the replay is blind
 """
 
@@ -23,7 +24,7 @@ def load() -> None:
         HookRegistry.register(f"{RUNNER}.replay", lose_positions, HookType.AROUND)
     elif fault == "narrow-graph":
         HookRegistry.register(f"{RUNNER}.__init__", capture_narrow, HookType.AROUND)
-    else:
+    elif fault != "no-fault":
         raise ValueError(f"GPU_FAULT={fault!r}")
     if os.environ.get("GPU_FAULT_GUARD") == "off":
         from ddtool_engine.v1 import guard

@@ -23,6 +23,7 @@ import slot
 import soak
 import tp8
 
+from ddtool.diagnostics import definition
 from ddtool.journal.records import Record
 
 
@@ -122,6 +123,27 @@ def test_output_as_records(tmp_path: Path) -> None:
         (0, "local-runner", "first"),
         (1, "local-runner", "second"),
     ]
+
+
+@pytest.mark.parametrize("case", [case for case in faults.CASES if case.outcomes], ids=lambda case: case.name)
+def test_a_fault_is_judged_as_diag_run_would(case: faults.Case) -> None:
+    """From a log with what each case expects of its server, the judgement is the outcome that the case expects."""
+    for name, outcome in case.outcomes.items():
+        sha = definition.load(name).sha
+        about = {"patch": name, "sha": sha, "worker": "draft", "rank": 0, "pid": 7}
+        events = ["loaded", "width" if name == "graph-shapes" else "none"][: 2 if outcome == "fired" else 1]
+        log = [
+            "Uvicorn running on http://127.0.0.1",
+            *(marker_line({**about, "event": event}) for event in events),
+        ]
+        judged = faults.judgement(name, log, case.survives, None if case.survives else -9)
+        assert judged["outcome"] == outcome
+        assert judged["conclusion"] == ("confirmed" if outcome == "fired" else "refuted")
+        assert judged["hypothesis"] and judged["source"] == "local-runner"
+
+
+def marker_line(item: dict[str, object]) -> str:
+    return f"[2026-01-01 00:00:00 TP0] ddtool-diag/1 {json.dumps(item)}"
 
 
 def test_a_trace_adds_up() -> None:
