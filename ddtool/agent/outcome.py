@@ -23,7 +23,8 @@ HUNG, OTHER_FIRST = "hung", "other failure first"
 CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
 
 MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
-AT_IMPORT = ("loaded", "unproven")
+ABOUT_ITSELF = ("unproven", "blind", "unmeasured")  # its proof, or its own check, failed
+NO_FINDING = ("loaded", *ABOUT_ITSELF)
 RANK = re.compile(r"\bTP(\d+)\b")
 # SGLang answers requests of its own before it calls itself ready, so a batch counts as serving, too.
 SERVING = re.compile(r"Uvicorn running|Application startup complete|(?:Prefill|Decode) batch[, ]")
@@ -47,12 +48,14 @@ class Seen:
     answered: int = 0
     refused: int = 0
     events: List[Json] = field(init=False)
+    failures: List[Json] = field(init=False)
     loaded_by: List[Json] = field(init=False)
 
     def __post_init__(self) -> None:
         markers = [item for item in map(marker, self.log.splitlines()) if item is not None]
         ours = [item for item in markers if (item.get("patch"), item.get("sha")) == (self.patch, self.sha)]
-        self.events = [item for item in ours if item.get("event") not in AT_IMPORT]
+        self.events = [item for item in ours if item.get("event") not in NO_FINDING]
+        self.failures = [item for item in ours if item.get("event") in ABOUT_ITSELF]
         for item in self.events:
             if item.get("rank") is None:
                 item["rank"] = self.rank_of.get(item.get("pid", 0))
@@ -79,7 +82,7 @@ def marker(line: str) -> Optional[Json]:
 
 
 def judge(seen: Seen) -> Json:
-    """`{outcome, conclusion, why, phase, ranks, counts, events, loaded_by}`; `conclusion` is about the hypothesis."""
+    """`{outcome, conclusion, why, phase, ranks, counts, events, failures, loaded_by}`; `conclusion` is about the hypothesis."""
     outcome = outcome_of(seen)
     reached = phases(seen.log)
     conclusion, why = conclude(seen, outcome)
@@ -91,6 +94,7 @@ def judge(seen: Seen) -> Json:
         "ranks": reached,
         "counts": dict(Counter(str(item.get("event")) for item in seen.events)),
         "events": seen.events[:KEPT_EVENTS],
+        "failures": seen.failures[:KEPT_EVENTS],
         "loaded_by": seen.loaded_by,
     }
 
@@ -115,6 +119,9 @@ def conclude(seen: Seen, outcome: str) -> Tuple[str, str]:
         return INCONCLUSIVE, "nothing had ended when the time was over"
     if not seen.loaded_by:
         return INCONCLUSIVE, "no process reported that it had loaded the patched file"
+    blind = next((item for item in seen.failures if item["event"] != "unproven"), None)
+    if blind is not None:
+        return INCONCLUSIVE, f"the diagnostic's own check failed: {blind.get('why')}"
     if outcome == NOT_FIRED and seen.refused:
         return INCONCLUSIVE, f"{seen.refused} of {seen.asked} requests were refused"
     return REFUTED, ""

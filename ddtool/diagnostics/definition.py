@@ -76,7 +76,8 @@ class Absent(Strict):
 class Definition(Strict):
     """One patch. `expires`: days after which an enabled diagnostic is warned about; a fix has none.
 
-    `events` says what each marker means. `loaded` and `unproven` come at import; any other one is a finding.
+    `events` says what each marker means. `loaded` and `unproven` come at import, `blind` and `unmeasured` when the
+    diagnostic's own check fails; any other one is a finding.
     """
 
     schema_: Literal["ddtool.patch/1"] = Field(alias="schema")

@@ -64,6 +64,16 @@ def test_a_proof_that_could_not_be_written_is_no_finding() -> None:
     assert judge(Seen(log=log, patch="p", sha="s", **ANSWERED))["outcome"] == "not fired"
 
 
+@pytest.mark.parametrize("event", ["blind", "unmeasured"])
+def test_a_check_that_failed_is_no_finding_and_refutes_nothing(event: str) -> None:
+    log = LOADED + SERVES + mark(event, why="AttributeError: x")
+    judged = judge(Seen(log=log, patch="p", sha="s", **ANSWERED))
+    assert (judged["outcome"], judged["conclusion"]) == ("not fired", "inconclusive")
+    assert "AttributeError: x" in judged["why"] and judged["failures"][0]["event"] == event
+    fired = judge(Seen(log=log + mark("none"), patch="p", sha="s", **ANSWERED))
+    assert fired["conclusion"] == "confirmed"
+
+
 @pytest.mark.parametrize("line", ["", "ddtool-diag/1 {", "ddtool-diag/1 {broken}", "ddtool-diag/2 {}"])
 def test_other_lines_are_no_markers(line: str) -> None:
     assert marker(line) is None
