@@ -14,9 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,6 @@ import faults
 from server import Arm, Server, platform
 
 from ddtool.agent import proof
-from ddtool.agent.compose import compose
-from ddtool.diagnostics import definition
 
 PORT = 33500
 UNIT = "gpu-soak"
@@ -72,7 +68,8 @@ def run(options: argparse.Namespace, done: cells.Cells) -> None:
     }
     proofs = done.folder / "run"
     shutil.rmtree(proofs, ignore_errors=True)
-    patched = overlay(done.folder.with_name("overlay-soak"), options.diagnostics)
+    # SGLang with the diagnostics; without what provokes a fault
+    patched = faults.make_overlay(done.folder.with_name("overlay-soak"), tuple(options.diagnostics))[1:]
     environment = {
         **environment,
         **cells.variables(options.env),
@@ -92,35 +89,6 @@ def run(options: argparse.Namespace, done: cells.Cells) -> None:
         done.save()
     lines = done.log("server").read_text(errors="replace").splitlines()
     faults.write_records(done.folder / "killed.records.jsonl", lines, server.process.pid)
-
-
-def overlay(folder: Path, names: list[str]) -> list[str]:
-    """Folders for the front of PYTHONPATH: SGLang with these diagnostics in its files; none without diagnostics."""
-    shutil.rmtree(folder, ignore_errors=True)
-    site = faults.site_of_sglang()
-    patches: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for name in names:
-        patch = definition.load(name).to_json()
-        for file in {target["file"] for target in patch["targets"]}:
-            if (site / file).is_file():
-                patches[file].append(patch)
-    if not patches:
-        return []
-    shutil.copytree(site / "sglang", folder / "sglang", copy_function=os.symlink)
-    with (
-        tempfile.TemporaryDirectory() as venv
-    ):  # the agent asks for a folder whose bin/python the engine runs on
-        python = Path(venv) / "bin" / "python"
-        python.parent.mkdir()
-        python.symlink_to(sys.executable)
-        jobs = [(file, (site / file).read_bytes(), parts) for file, parts in patches.items()]
-        composed = compose(venv, jobs)
-    for (file, _, _), one in zip(jobs, composed, strict=True):
-        if one.unknown:
-            raise SystemExit(f"a diagnostic does not know this release: {one.unknown}")
-        (folder / file).unlink()  # a link: writing through it would change the installed file
-        (folder / file).write_bytes(one.content)
-    return [str(folder)]
 
 
 def schedulers(group: int) -> list[proof.Process]:
