@@ -82,7 +82,7 @@ def marker(line: str) -> Optional[Json]:
 
 
 def judge(seen: Seen) -> Json:
-    """`{outcome, conclusion, why, phase, ranks, counts, events, failures, loaded_by}`; `conclusion` is about the hypothesis."""
+    """`{outcome, conclusion (of the hypothesis), why, phase, ranks, counts, events, failures, loaded_by}`."""
     outcome = outcome_of(seen)
     reached = phases(seen.log)
     conclusion, why = conclude(seen, outcome)
