@@ -54,7 +54,8 @@ def show(
 def about(patch: Definition) -> dict[str, Any]:
     fields = ("name", "kind", "summary", "cost", "expires", "events", "releases", "sha")
     hypothesis = patch.hypothesis.model_dump() if patch.hypothesis else None
-    return {**{name: getattr(patch, name) for name in fields}, "hypothesis": hypothesis}
+    absent = {release: item.model_dump() for release, item in patch.absent.items()}
+    return {**{name: getattr(patch, name) for name in fields}, "hypothesis": hypothesis, "absent": absent}
 
 
 def describe(patch: Definition) -> None:
@@ -70,6 +71,9 @@ def describe(patch: Definition) -> None:
         console.print(f"if it fires: {patch.hypothesis.fired}")
         console.print(f"if not: {patch.hypothesis.not_fired}")
     console.print(output.table("events", ("event", "when, and its fields"), patch.events.items()))
+    for release, absent in patch.absent.items():
+        instead = f"; use {absent.replaced_by}" if absent.replaced_by else ""
+        console.print(f"not for {release}: {absent.why}{instead}")
     for target in patch.targets:
         console.print(f"{target.file}, {target.function} ({', '.join(target.releases)})", style="bold")
         for edit in target.edits:
