@@ -58,7 +58,7 @@ def generate(
             timeout_s=timeout,
         )
         rounds = drafted_rounds(answer) if traced else []
-        drawn = _round(rounds, number, answer["meta_info"]) if traced else None
+        drawn = chosen_round(rounds, number, answer["meta_info"]) if traced else None
         if json:
             output.emit("generate", _data(answer, rounds, drawn, name, deployment.round_trips))
             return
@@ -68,7 +68,7 @@ def generate(
     _measured(answer)
 
 
-def _round(rounds: Sequence[DraftedRound], number: int | None, meta: dict[str, Any]) -> DraftedRound:
+def chosen_round(rounds: Sequence[DraftedRound], number: int | None, meta: dict[str, Any]) -> DraftedRound:
     from ddtool.deploy.rounds import most_telling
     from ddtool.errors import DdtoolError, UsageError
 

@@ -9,8 +9,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from ddtool.cli.generate import chosen_round
 from ddtool.cli.rounds import drawing, quoted, summary
 from ddtool.deploy.rounds import DraftedRound, drafted_rounds, most_telling
+from ddtool.errors import DdtoolError, UsageError
 
 TEXTS = {
     "0": "for",
@@ -139,3 +141,26 @@ def test_the_sentence() -> None:
     assert summary(one(), 12) == (
         "round 1 of 12: 6 nodes on 3 paths in one forward; 2 accepted, 1 with the drafter's first choices alone"
     )
+
+
+@pytest.mark.parametrize(
+    ("rounds", "number", "tokens", "error", "said"),
+    [
+        ([], None, 9, DdtoolError, "reported no round"),  # another engine, or an older one
+        ([], None, 1, UsageError, "ended with its first token"),
+        ([line()], 2, 9, UsageError, "no round 2: this request took 1"),
+    ],
+)
+def test_no_such_round(
+    rounds: list[dict[str, Any]], number: int | None, tokens: int, error: type[DdtoolError], said: str
+) -> None:
+    with pytest.raises(error, match=said) as caught:
+        chosen_round(drafted_rounds(answer(*rounds)), number, {"completion_tokens": tokens})
+    assert type(caught.value) is error
+    assert caught.value.hint
+
+
+def test_a_round_by_its_number() -> None:
+    rounds = drafted_rounds(answer(line(0), line(1, 6, path_ranks=[])))
+    assert chosen_round(rounds, 2, {}).number == 1
+    assert chosen_round(rounds, None, {}).number == 0
