@@ -69,6 +69,8 @@ def units_using(
     programs = tuple({f"{venv}/bin/", f"{Path(venv).resolve()}/bin/"})
     users: Dict[str, List[int]] = {}
     for path in sorted(units.glob("*.service")):
+        if path.is_symlink() and path.resolve().name != path.name:
+            continue  # another name of a unit, made by its Alias=
         if any(program in text for program in programs for text in _commands(path)):
             users[path.name[: -len(".service")]] = []
     for folder in sorted(proc.iterdir()):
