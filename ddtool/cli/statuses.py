@@ -56,6 +56,8 @@ def rows(found: Found) -> list[tuple[str, str]]:
         ]
     since, restarts = unit.get("since") or "-", unit.get("restarts", 0)
     lines.append(("unit", f"{unit.get('active')} since {since}, {restarts} restarts, {unit.get('enabled')}"))
+    if found["adopted"]:
+        lines.append(("taken over", taken_over(found)))
     lines += diagnostics(found["diagnostics"])
     if found["standins"]:
         names = ", ".join(item["name"] for item in found["standins"])
@@ -69,6 +71,14 @@ def rows(found: Found) -> list[tuple[str, str]]:
     if found["crash"]:
         lines.append(("last crash", last_crash(found["crash"], len(found["evidence"]))))
     return lines
+
+
+def taken_over(found: Found) -> str:
+    """What is kept of the unit that somebody made by hand, and whose process runs."""
+    kept = f"{output.when(found['adopted']['unix'])}; ddtool remove --restore-unit gives the unit back"
+    if found["unit"].get("processes") and not found["runs"]:
+        return f"{kept}. The process of before still runs: ddtool restart runs the release"
+    return kept
 
 
 def last_crash(crash: Found, kept: int) -> str:

@@ -65,11 +65,11 @@ def prepare_server_args(argv):
     flags = {}
     words = iter(argv)
     for word in words:
-        name = word.lstrip("-")
+        name, equals, text = word.lstrip("-").partition("=")
         if name == "config":
-            flags = {**read_config(next(words)), **flags}
+            flags = {**read_config(text if equals else next(words)), **flags}
         else:
-            flags[name] = scalar(next(words))
+            flags[name] = scalar(text if equals else next(words))
     args = ServerArgs(**{name.replace("-", "_"): value for name, value in flags.items()})
     configure_logger(args)
     return args

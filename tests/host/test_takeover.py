@@ -1,0 +1,95 @@
+"""A stranger's hand-made service: adopted, redeployed, diagnosed, restored and given back with its unit byte for byte."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from support import handmade, mini, minidiag
+from support.cli import data, ddtool, ok
+from support.handmade import NAME, invocation, look
+from support.remote import output, until
+from support.tree import differences, snapshot, without_times
+
+from ddtool.sandbox import Sandbox
+
+pytestmark = pytest.mark.host
+
+EXTENDED = f"extends: {mini.PROFILE}\nservice: {{unit: {NAME}, api_key: '${{env:K26_KEY}}'}}\n"
+
+
+@pytest.fixture(scope="module")
+def served(host: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    profile = tmp_path_factory.mktemp("profile") / "k26.yaml"
+    profile.write_text(EXTENDED)
+    mini.install(host)
+    handmade.install(host)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDTOOL_HOST", f"sandbox:{host.name}")
+        patch.setenv("DDTOOL_PROFILE", str(profile))
+        patch.setenv("K26_KEY", handmade.KEY)
+        yield host
+
+
+def test_refused_without_being_asked_and_a_dry_run_touches_nothing(served: Sandbox) -> None:
+    tree = snapshot(served)
+    refused = ddtool("deploy", "--yes")
+    assert refused.returncode == 6
+    shown = ok("deploy", "--take-over", "--dry-run")
+    assert "outage: none" in shown
+    assert handmade.KEY not in refused.stderr + shown
+    assert differences(tree, snapshot(served)) == []
+
+
+def test_taken_over_and_given_back_without_a_restart(served: Sandbox) -> None:
+    before, tree, run = look(served), snapshot(served), invocation(served)
+    assert data("deploy", "--take-over", "--yes")["changed"]
+    assert output(served, f"head -1 {handmade.UNITS}/{NAME}.service").startswith("# managed by ddtool")
+    assert not data("deploy", "--yes")["changed"]
+    status = data("status")
+    assert status["adopted"] and status["runs"] is None and status["health"]["ok"]
+    assert "ddtool restart" in ok("status")
+    refused = ddtool("remove", "--yes")
+    assert refused.returncode == 2 and "--restore-unit" in refused.stderr
+    assert "outage: none" in ok("remove", "--restore-unit", "--yes")
+    assert invocation(served) == run
+    assert look(served) == before
+    assert differences(without_times(tree), without_times(snapshot(served))) == []
+
+
+def test_a_release_that_fails_its_first_start_makes_way_for_the_original(served: Sandbox) -> None:
+    before, run = look(served), invocation(served)
+    ok("deploy", "--set", "env.MINI_CRASH=start", "--take-over", "--yes")
+    done = ddtool("restart", "--yes")
+    assert done.returncode == 7
+    status = data("status")
+    assert status["unit"]["active"] == "active" and status["runs"] is None
+    assert invocation(served) != run
+    until(lambda: data("status")["health"]["ok"])
+    ok("remove", "--restore-unit", "--yes")
+    assert look(served) == before
+
+
+def test_story(served: Sandbox) -> None:
+    """Adopted, restarted, redeployed, diagnosed, restored, given back."""
+    before, tree = look(served), snapshot(served)
+    ok("deploy", "--take-over", "--yes")
+    ok("restart", "--yes")
+    status = data("status")
+    assert status["runs"] == status["release"]["id"] and status["health"]["ok"]
+    ok("deploy", "--set", "server_args.context-length=2048", "--yes")
+    minidiag_run("diag", "enable", minidiag.NAME, "--restart", "--yes")
+    assert data("status")["diagnostics"]["patches"]
+    minidiag_run("restore", "--yes")
+    plan = ok("remove", "--restore-unit", "--yes")
+    assert "with its original unit" in plan
+    until(lambda: f":{handmade.PORT}" in output(served, "ss -ltn"))
+    assert look(served) == before
+    left = differences(without_times(tree), without_times(snapshot(served)))
+    assert [path for path in left if not path.endswith(".pyc") and "__pycache__" not in path] == []
+
+
+def minidiag_run(*args: str) -> None:
+    done = subprocess.run([*minidiag.COMMAND, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
