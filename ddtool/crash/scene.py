@@ -17,9 +17,9 @@ _TALK = re.compile(
 )
 # An exception of a line without traceback, as front ends print it behind their own words.
 _ERROR = re.compile(
-    r"(?:^|[\s:('])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fault|Timeout|OutOfResources)(?:\(|: |$)"
+    r"(?:^|[\s:('])(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Fault|Timeout|OutOfResources)(?:\(|: |$)"
 )
-_FAILED_WITH = re.compile(r"hit an exception|failed with error|fatal", re.I)
+_FAILED_WITH = re.compile(r"hit an exception|failed with error|fatal|NCCL WARN", re.I)
 _FRAME = re.compile(r'\s*File "[^"]+", line \d+')
 _NEAR_BEFORE, _NEAR_AFTER = 8, 2
 
