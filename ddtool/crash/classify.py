@@ -22,9 +22,7 @@ class Context:
     numbers: Numbers = field(default_factory=Numbers)
     diagnostics: Sequence[str] = ()  # names of the diagnostics that were enabled for this run
     drift: Sequence[str] = ()  # files of the installation that are not as released, one sentence each
-    outcome: str | None = (
-        None  # of a `diag run`: fired, crashed elsewhere, not fired, hung, other failure first
-    )
+    outcome: str | None = None  # of a `diag run`: fired, crashed elsewhere, not fired, hung, ...
     hang_phase: str | None = None  # the phase in which a deadline passed, if somebody watched
 
 

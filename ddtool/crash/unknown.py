@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddtool.crash.hits import Hit
 from ddtool.crash.judge import Finding
 from ddtool.crash.model import Line
 from ddtool.crash.tracebacks import innermost
@@ -44,11 +43,5 @@ def to_collect(finding: Finding) -> Iterator[str]:
         yield "the log from the start of the attempt: it begins later here"
     if not finding.scene.attempt.tracebacks:
         yield "a traceback: the log of every rank, not only rank 0"
-    if _exits(finding.hits):
+    if any(hit.signature.role == "cascade" for hit in finding.hits):
         yield "the lines before the first exit; a core or PYTHONFAULTHANDLER=1 if there are none"
-
-
-def _exits(hits: object) -> bool:
-    return isinstance(hits, list) and any(
-        isinstance(hit, Hit) and hit.signature.role == "cascade" for hit in hits
-    )
