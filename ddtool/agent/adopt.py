@@ -16,11 +16,11 @@ from typing import Any, Dict, List, Optional
 from . import disk, objects, releases, unit
 from .errors import PreflightError
 from .files import FileChange
+from .foreign import HEADER
 from .registry import Context
 
 SCHEMA = "ddtool.adopted/1"
 GATE_DROP_IN = "ddtool-gate.conf"
-HEADER = "# managed by ddtool"
 
 Originals = Dict[str, Any]
 Links = Dict[str, str]

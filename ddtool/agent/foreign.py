@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, Iterable, List, Mapping
 
 from . import disk
-from .adopt import HEADER
 
+HEADER = "# managed by ddtool"
 WHOLE = 8  # a value this long is masked wherever it occurs; a shorter one only where it was found
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _HIDDEN = r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|KEY)"
@@ -37,6 +37,10 @@ _YAML = re.compile(
     rf"^(?P<before>\s*(?P<name>[a-z0-9_-]*(?:token|secret|password|key))\s*:[ \t]+)(?P<value>{_VALUE})\s*$",
     re.IGNORECASE | re.MULTILINE,
 )
+_LINE = re.compile(
+    rf"^[ \t]*(?P<name>(?:[A-Za-z0-9]*_)*[A-Za-z0-9]*{_HIDDEN})=(?P<value>[^\n]+)$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _BEARER = re.compile(r"\b(?P<value>hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})\b")
 
 
@@ -53,6 +57,17 @@ class Masks:
                     value = _bare(found.group("value"))
                     if _is_literal(value):
                         self.names.setdefault(value, self._name(pattern, found))
+
+    def learn_lines(self, texts: Iterable[str]) -> None:
+        """Of environment files, where a value goes on to the end of its line."""
+        for text in texts:
+            for found in _LINE.finditer(text):
+                value = _bare(found.group("value").strip())
+                if _is_literal(value):
+                    self.names.setdefault(value, found.group("name"))
+
+    def all(self, texts: Mapping[str, str]) -> Dict[str, str]:
+        return {path: self.clean(text) for path, text in texts.items()}
 
     def _name(self, pattern: Any, found: Any) -> str:
         if pattern is _BEARER:

@@ -7,12 +7,15 @@ from . import (
     diagnostics,
     engine_check,
     facts,
+    install,
     journal,
     look,
     patch_diff,
+    read_unit,
     service,
     situation,
     txn,
+    wheels,
 )
 
 LOADED = (
@@ -22,10 +25,13 @@ LOADED = (
     diagnostics,
     engine_check,
     facts,
+    install,
     journal,
     look,
     patch_diff,
+    read_unit,
     service,
     situation,
     txn,
+    wheels,
 )
