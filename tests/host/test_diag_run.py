@@ -192,7 +192,8 @@ def over(host: Sandbox) -> None:
     """Wait until no executor runs any more, and nothing is left to settle."""
     units = "systemctl list-units --all --plain --no-legend 'ddtool-*'"
     until(lambda: "ddtool-" not in output(host, units), timeout=60)
-    begun = 'for p in /var/lib/ddtool/txn/*/plan.json; do test -s "$(dirname $p)/journal.jsonl" && echo $p; done; true'
+    # As the agent sees it: a plan with a whole line in its journal has begun, and is not over.
+    begun = "cd /var/lib/ddtool/txn; for p in */plan.json; do grep -lzP '\\n' ${p%plan.json}journal.jsonl; done; true"
     assert output(host, begun) == ""
 
 
