@@ -14,7 +14,10 @@ from .registry import Context, op
 Json = Dict[str, Any]
 
 SGLANG = re.compile(r"^sglang::|(^|/)python[0-9.]* (-\S+ )*-m sglang\.launch_server\b")
-SYSTEMD = ("LoadState", "LoadError", "NeedDaemonReload", "ConditionResult", "ActiveEnterTimestampMonotonic")
+SYSTEMD = (
+    *("LoadState", "LoadError", "NeedDaemonReload", "ActiveEnterTimestampMonotonic"),
+    *("ConditionResult", "ConditionTimestampMonotonic"),
+)
 
 
 @op("services")
@@ -65,9 +68,9 @@ def systemd(name: str) -> Json:
     entered = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
     return {
         "load": shown.get("LoadState"),
-        "error": shown.get("LoadError", "").strip().strip('"') or None,
+        "error": shown.get("LoadError", "").partition(" ")[2].strip('" ') or None,
         "reload": shown.get("NeedDaemonReload") == "yes",
-        "skipped": shown.get("ConditionResult") == "no",
+        "skipped": shown.get("ConditionResult") == "no" and shown.get("ConditionTimestampMonotonic") != "0",
         "age_s": round(time.monotonic() - entered, 1) if entered else None,
     }
 

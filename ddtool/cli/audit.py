@@ -51,26 +51,23 @@ def audit(
             about = {"host": viewing.host, "unit": asked, "round_trips": viewing.round_trips}
             output.emit("audit", {**about, "entries": found})
             return
-    columns = ("when", "who", "from", "did", "about", "ended")
-    title = f"{asked or 'all services'} on {viewing.host}"
-    output.stdout().print(output.table(title, columns, [row(item, everything) for item in found]))
+    for item in found:
+        style = None if item["ok"] else "red"
+        output.stdout().print(output.safe(line(item, everything)), style=style, soft_wrap=True)
+    if not found:
+        output.words(f"{viewing.host} has noted nothing")
 
 
-def row(item: Mapping[str, Any], everything: bool) -> tuple[str, ...]:
+def line(item: Mapping[str, Any], everything: bool) -> str:
     """Lines of an older ddtool lack some keys."""
     from ddtool.cli import output
 
     seen = item.get("from") or {}
-    kind = f"{item['kind']} {item['unit']}" if everything else item["kind"]
-    about = "; ".join(filter(None, [item.get("what"), item.get("why")]))
-    return (
-        output.when(item["unix"]),
-        item["who"],
-        "@".join(filter(None, [seen.get("login"), seen.get("address")])),
-        kind,
-        about,
-        ended(item),
-    )
+    origin = "@".join(filter(None, [seen.get("login"), seen.get("address")]))
+    who = f"{item['who']} (seen as {origin})" if origin else item["who"]
+    did = f"{item['kind']} {item['unit']}" if everything else item["kind"]
+    about = ", ".join(filter(None, [item.get("what"), item.get("why")]))
+    return f"{output.when(item['unix'])}  {who}  {did}{f' ({about})' if about else ''}: {ended(item)}"
 
 
 def ended(item: Mapping[str, Any]) -> str:

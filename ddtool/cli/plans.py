@@ -22,7 +22,7 @@ def show(plan: Plan, host: str, json: bool, round_trips: int = 0) -> None:
     console = output.stdout()
     console.print(f"{plan.kind} {plan.unit} on {host}", style="bold")
     show_changes(plan.changes)
-    console.print(f"  outage: {describe_outage(plan.outage)}")
+    console.print(f"  outage: {describe_outage(plan.outage)}", soft_wrap=True)
     for warning in plan.warnings:
         output.words(f"warning: {warning}", "yellow")
 
@@ -34,6 +34,7 @@ def show_changes(changes: Sequence[Change]) -> None:
         console.print(
             f"  {MARKS[change.kind]} {output.safe(change.what)}  {output.safe(change.detail)}",
             style=COLOURS[change.kind],
+            soft_wrap=True,
         )
         for line in change.diff.splitlines():
             console.print(f"      {output.safe(line)}", style=diff_colour(line), soft_wrap=True)

@@ -21,14 +21,12 @@ def drained(plan: Plan, seconds: float) -> Plan:
     gate = next((step["gate"] for step in plan.steps if step["step"] == "start"), None)
     step: dict[str, Any] = {"step": "drain", "seconds": seconds, "gate": gate}
     now = in_flight(plan.outage.requests)
-    count = "an unknown number of requests" if now is None else requests(now)
-    words = f"at most {seconds:.0f} s, until none of {count} is left; new ones still come in"
+    count = "an unknown number" if now is None else str(now)
+    words = f"at most {seconds:.0f} s, until no request is in flight ({count} now); new ones still come in"
+    first_run = next(number for number, change in enumerate(plan.changes) if change.kind == "run")
+    wait = Change("run", "wait before the stop", words)
     return replace(
         plan,
         steps=[*plan.steps[:at], step, *plan.steps[at:]],
-        changes=[*plan.changes, Change("run", "wait before the stop", words)],
+        changes=[*plan.changes[:first_run], wait, *plan.changes[first_run:]],
     )
-
-
-def requests(count: int) -> str:
-    return f"{count} request{'' if count == 1 else 's'}"

@@ -91,6 +91,11 @@ class Look:
         return float(self.release["gate"]["start_s"]) if self.release else 0.0
 
     @property
+    def other_release(self) -> bool:
+        """What runs was not started from the release that is deployed."""
+        return bool(self.state.get("processes") and self.release and self.found["runs"] != self.release["id"])
+
+    @property
     def edited(self) -> bool:
         wanted = (self.release or {}).get("unit_sha256")
         return bool(wanted and self.found["unit_sha256"] and self.found["unit_sha256"] != wanted)
@@ -175,10 +180,16 @@ class Look:
         return crash
 
     @property
+    def crashed(self) -> bool:
+        """The run that ended last ended badly, and evidence of it is kept. A stop asked for leaves none."""
+        kept = self.found["evidence"]
+        return bool(kept) and kept[0]["invocation"] == self.state.get("invocation")
+
+    @property
     def cause(self) -> str:
         """Why its last run ended, in the verdict's words, else in systemd's."""
         crash = self.crash
-        if crash is None:
+        if crash is None or not (self.crashed or self.up):
             result, status = self.state.get("result"), self.state.get("exit_status")
             return f"it ended with result {result}, exit status {status}"
         if crash["category"] == "no_crash":

@@ -34,10 +34,8 @@ def killed(look: Look) -> str:
 
 
 def orphans(look: Look) -> str:
-    pids = [f"pid {item['pid']}" for item in look.orphans]
-    return (
-        f"{len(pids)} processes of SGLang run outside of any service ({some(pids)}) and hold cards or ports"
-    )
+    pids = [str(item["pid"]) for item in look.orphans]
+    return f"processes of SGLang live on outside of any service and hold cards or ports: pid {some(pids)}"
 
 
 def stopped_by(look: Look) -> str:
@@ -46,6 +44,7 @@ def stopped_by(look: Look) -> str:
 
 
 def stopped_outside(look: Look) -> str:
+    """SGLang ends an orderly stop by a signal to itself, so a stop by hand may read as `failed`."""
     last = f"; the last that ddtool did is {did(look.last)}" if look.last else ""
     return f"{look.unit} is stopped, and not by ddtool: by hand, or by the host's shutdown{last}"
 
@@ -131,7 +130,6 @@ REASONS: Sequence[Situation] = (
         lambda look: not look.release and look.exists,
         lambda look: f"{look.state['path']} is {look.active}, and not ddtool's",
         lambda look: look.deploy("--take-over", "--dry-run"),
-        ("unit",),
     ),
     Situation(
         "elsewhere",
@@ -169,7 +167,7 @@ REASONS: Sequence[Situation] = (
         "crash-loop",
         lambda look: look.state.get("sub") == "auto-restart",
         lambda look: (
-            f"{look.unit} crashes and is restarted ({look.state['restarts']} times by now): {look.cause}"
+            f"{look.unit} crashes, and systemd restarts it ({look.state['restarts']} times so far): {look.cause}"
         ),
         lambda look: look.run("crash last"),
         ("unit", "crash"),
@@ -200,7 +198,7 @@ REASONS: Sequence[Situation] = (
     ),
     Situation(
         "crashed",
-        lambda look: look.failed and look.crash,
+        lambda look: look.down and look.crashed,
         lambda look: f"{look.unit} crashed at {clock(look.found['crash']['unix'])}: {look.cause}",
         lambda look: look.run("crash last"),
         ("unit", "crash"),
@@ -213,13 +211,13 @@ REASONS: Sequence[Situation] = (
     ),
     Situation(
         "failed",
-        lambda look: look.failed,
+        lambda look: look.failed and look.state.get("result") != "signal",
         lambda look: f"{look.unit} is down, and no evidence of its end was kept: {look.cause}",
         lambda look: look.run("logs --lines 200"),
     ),
     Situation(
         "skipped",
-        lambda look: look.active == "inactive" and look.systemd.get("skipped"),
+        lambda look: look.down and look.systemd.get("skipped"),
         lambda look: f"systemd skipped the last start of {look.unit}, because a change was open then",
         lambda look: look.run("start"),
         ("systemd",),
@@ -245,7 +243,7 @@ REASONS: Sequence[Situation] = (
     ),
     Situation(
         "stopped-outside",
-        lambda look: look.active == "inactive",
+        lambda look: look.down,
         stopped_outside,
         lambda look: look.run("start"),
         ("unit", "last"),

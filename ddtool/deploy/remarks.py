@@ -7,6 +7,15 @@ from collections.abc import Sequence
 from ddtool.deploy.look import LOW_MIB, Look, Situation, did, some
 
 
+def other_release(look: Look) -> str:
+    assert look.release
+    runs = look.found["runs"]
+    if runs is None and look.found["adopted"]:
+        return f"the process of before the takeover goes on; release {look.release['id']} waits for a restart"
+    what = f"release {runs}" if runs else "no release of ddtool"
+    return f"what runs was started from {what}; deployed is {look.release['id']}"
+
+
 def expired(look: Look) -> str:
     return f"the diagnostic {some(look.expired)} is past its day and still on"
 
@@ -33,7 +42,13 @@ REMARKS: Sequence[Situation] = (
             f"{look.unit} never passed its gate: it is not restarted after a crash, nor counts as deployed"
         ),
         lambda look: look.deploy(),
-        ("unit",),
+    ),
+    Situation(
+        "other-release-runs",
+        lambda look: look.other_release,
+        other_release,
+        lambda look: look.run("restart"),
+        ("unit", "runs", "adopted"),
     ),
     Situation(
         "needs-restart",
@@ -85,7 +100,6 @@ REMARKS: Sequence[Situation] = (
         lambda look: look.drop_ins,
         lambda look: f"{some(look.drop_ins)} changes this unit, and is not ddtool's",
         lambda look: look.on_host(f"systemctl cat {look.unit}"),
-        ("unit",),
     ),
     Situation(
         "wheel-changed",
@@ -115,7 +129,6 @@ REMARKS: Sequence[Situation] = (
         lambda look: look.up and look.state.get("enabled") != "enabled",
         lambda look: f"{look.unit} runs, and the next boot will not start it ({look.state.get('enabled')})",
         lambda look: look.on_host(f"systemctl enable {look.unit}"),
-        ("unit",),
     ),
     Situation(
         "disk-low",

@@ -75,7 +75,8 @@ def test_unknown_is_not_zero() -> None:
 def test_a_drain_comes_right_before_the_first_stop(facts: dict[str, Any]) -> None:
     plan = drained(operations.plan_restart("sglang-mini", facts), 30)
     assert steps(plan) == ["drain", "stop", "start", "gate"]
-    assert plan.changes[-1].detail == "at most 30 s, until none of 3 requests is left; new ones still come in"
+    detail = "at most 30 s, until no request is in flight (3 now); new ones still come in"
+    assert plan.changes[0].detail == detail
     stop = drained(operations.plan_stop("sglang-mini", facts), 30)
     assert steps(stop) == ["drain", "stop"] and stop.steps[0]["gate"] is None
     changed = load(str(mini.PROFILE), ["server_args.context-length=512"])
