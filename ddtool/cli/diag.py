@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ddtool.cli import diag_run, diag_show
-from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, YesOpt
+from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -65,6 +65,7 @@ def list_patches(json: JsonOpt = False) -> None:
 def enable(
     names: Annotated[list[str], typer.Argument(help="Diagnostics to put into the installed SGLang.")],
     restart: RestartOpt = False,
+    drain: DrainOpt = 0,
     why: Annotated[str, typer.Option("--why", help="Kept in the host's ledger.")] = "",
     force: ForceOpt = False,
     also_affects: AlsoOpt = None,
@@ -83,13 +84,14 @@ def enable(
     def request(deployment: Deployment) -> dict[str, Any]:
         return toggle_request(deployment.profile.engine.venv, enable=patches, why=why, force=force)
 
-    change("diag enable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json))
+    change("diag enable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json, drain))
 
 
 @app.command()
 def disable(
     names: Annotated[list[str], typer.Argument(help="Diagnostics to take out again.")],
     restart: RestartOpt = False,
+    drain: DrainOpt = 0,
     force: ForceOpt = False,
     also_affects: AlsoOpt = None,
     dry_run: DryRunOpt = False,
@@ -109,7 +111,12 @@ def disable(
         return toggle_request(deployment.profile.engine.venv, disable=names, force=force)
 
     change(
-        "diag disable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json), check
+        "diag disable",
+        request,
+        profile,
+        host,
+        How(restart, also_affects or (), dry_run, yes, json, drain),
+        check,
     )
 
 
@@ -121,6 +128,7 @@ class How(NamedTuple):
     dry_run: bool
     yes: bool
     json: bool
+    drain: float = 0
 
 
 def change(
@@ -134,6 +142,7 @@ def change(
     """Preview, check, show, ask, apply: the same for enable, disable, restore and adopt."""
     from ddtool.cli import options, output, plans, progress
     from ddtool.deploy.deployment import Deployment
+    from ddtool.deploy.drain import drained
     from ddtool.diagnostics import consent
 
     chosen, name = options.selected(profile, None, host)
@@ -147,6 +156,7 @@ def change(
             on_event=None if how.dry_run else progress.show,
         )
         check(deployment)
+        plan = drained(plan, how.drain)
         if how.dry_run or not how.json:
             plans.show(plan, name, how.json, deployment.round_trips)
         plans.show_unknown(deployment.unknown_functions)
@@ -172,6 +182,7 @@ def change(
                 },
             )
         else:
+            plans.tell_drained(result)
             tell(kind, result, state, changed=bool(plan.steps))
 
 
@@ -223,6 +234,7 @@ def restore(
         ),
     ] = None,
     restart: RestartOpt = False,
+    drain: DrainOpt = 0,
     force: ForceOpt = False,
     also_affects: AlsoOpt = None,
     dry_run: DryRunOpt = False,
@@ -239,4 +251,4 @@ def restore(
         files = wanted_from(wheel, deployment.agent, venv) if wheel else None
         return {"op": "restore", "venv": venv, "to": to, "wheel_files": files, "force": force}
 
-    change("restore", request, profile, host, How(restart, also_affects or (), dry_run, yes, json))
+    change("restore", request, profile, host, How(restart, also_affects or (), dry_run, yes, json, drain))

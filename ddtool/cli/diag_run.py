@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, SetOpt, YesOpt
+from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileOpt, SetOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -31,6 +31,7 @@ def run(
         float, typer.Option("--timeout", min=1, help="Seconds to wait for the answers, once it is ready.")
     ] = 120.0,
     overrides: SetOpt = None,
+    drain: DrainOpt = 0,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite foreign edits; they are put back at the end.")
     ] = False,
@@ -57,6 +58,7 @@ def run(
     from ddtool.cli import options, output, plans, progress
     from ddtool.deploy import experiment
     from ddtool.deploy.deployment import Deployment
+    from ddtool.deploy.drain import drained
     from ddtool.diagnostics.definition import load as load_patch
     from ddtool.errors import UsageError
 
@@ -79,6 +81,7 @@ def run(
         plan = deployment.plan_experiment(
             patch, asked=asked, timeout_s=timeout, force=force, also_affects=also_affects or ()
         )
+        plan = drained(plan, drain)
         if dry_run or not json:
             plans.show(plan, where, json, deployment.round_trips)
         plans.show_unknown(deployment.unknown_functions)

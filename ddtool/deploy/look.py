@@ -74,6 +74,14 @@ class Look:
         return self.active in ("inactive", "failed")
 
     @property
+    def off(self) -> bool:
+        return self.release is not None and self.down
+
+    @property
+    def unanswered(self) -> bool:
+        return self.up and not self.healthy
+
+    @property
     def failed(self) -> bool:
         return self.active == "failed"
 

@@ -66,17 +66,9 @@ def look_at_others(look: Look) -> str:
     return look.run(f"status --unit {look.found['services'][0]}")
 
 
-def off(look: Look) -> bool:
-    return look.release is not None and look.down
-
-
-def unanswered(look: Look) -> bool:
-    return look.up and not look.healthy
-
-
 def is_starting(look: Look) -> bool:
     young = look.age_s < look.start_s and not answers_badly(look)
-    return look.active == "activating" or (unanswered(look) and young)
+    return look.active == "activating" or (look.unanswered and young)
 
 
 def answers_badly(look: Look) -> bool:
@@ -189,7 +181,7 @@ REASONS: Sequence[Situation] = (
     ),
     Situation(
         "port-taken",
-        lambda look: off(look) and look.foreign_listener,
+        lambda look: look.off and look.foreign_listener,
         lambda look: (
             f"{look.unit} cannot start: {look.foreign_listener} has port {look.found['port']['port']}"
         ),
@@ -223,11 +215,11 @@ REASONS: Sequence[Situation] = (
         ("systemd",),
     ),
     Situation(
-        "orphans", lambda look: off(look) and look.orphans, orphans, lambda look: kill(look), ("orphans",)
+        "orphans", lambda look: look.off and look.orphans, orphans, lambda look: kill(look), ("orphans",)
     ),
     Situation(
         "cards-busy",
-        lambda look: off(look) and look.busy_cards,
+        lambda look: look.off and look.busy_cards,
         lambda look: (
             f"{look.unit} is stopped, and {len(look.busy_cards)} cards are in use by others all the same"
         ),
@@ -273,7 +265,7 @@ REASONS: Sequence[Situation] = (
     ),
     Situation(
         "never-ready",
-        lambda look: unanswered(look) and not look.listens,
+        lambda look: look.unanswered and not look.listens,
         lambda look: (
             f"{look.unit} runs for {look.age_s:.0f} s and listens nowhere, past its {look.start_s:.0f} s"
         ),
@@ -282,7 +274,7 @@ REASONS: Sequence[Situation] = (
     ),
     Situation(
         "unwell",
-        unanswered,
+        lambda look: look.unanswered,
         lambda look: f"{look.unit} runs and does not work: {look.health}, {look.requests}",
         lambda look: look.run("crash bundle --now"),
         ("unit", "health", "requests"),
