@@ -44,20 +44,17 @@ def _ddtool_graph_shapes(emit):
         about = {"requests": requests, "mode": getattr(getattr(batch, "forward_mode", None), "name", None)}
         about["draft_token_num"] = getattr(getattr(batch, "spec_info", None), "draft_token_num", None)
         for name, axis, rows, length in wrong:
-            if (worker, name, rows, length) in told:
+            incoming = length / requests if requests else None
+            if (worker, name, incoming) in told:
                 continue
-            told.add((worker, name, rows, length))
-            per_request = length / requests if requests else None
-            incoming = (
-                int(per_request) if per_request is not None and per_request.is_integer() else per_request
-            )
+            told.add((worker, name, incoming))
             emit(
                 "width" if axis == "tokens" else "length",
                 worker,
                 rank,
                 buffer=name,
                 captured=width if axis == "tokens" else 1,
-                incoming=incoming,
+                incoming=int(incoming) if incoming is not None and incoming.is_integer() else incoming,
                 expected_length=rows,
                 incoming_length=length,
                 **about,

@@ -68,20 +68,19 @@ def main() -> None:
     parser.add_argument("--patch", action="append")
     options = parser.parse_args()
     names = options.patch or definition.names()
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     wrong = 0
     for release in options.release or RELEASES:
         with tempfile.TemporaryDirectory() as folder:
             answers = answers_of(release, names, Path(folder))
         for name, answer in answers.items():
             right = {case: one.events for case, one in answer.patched.items()} == answer.expected
-            print(f"{name} on {release}: {'proven' if right else 'NOT PROVEN'}")
+            print(f"{name} on {release}: {'proven' if right else 'NOT PROVEN'}", flush=True)
             wrong += not right
             if right:
                 found.setdefault(name, {})[release] = proof(answer, definition.load(name).code_sha(release))
             if not right or options.release or options.patch:
                 show(answer)
-    if not (options.release or options.patch or wrong):
         RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     sys.exit(bool(wrong))
 
