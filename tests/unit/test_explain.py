@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,15 @@ def test_every_situation_is_prepared_and_has_facts_of_its_own() -> None:
     assert len(codes) == len(set(codes))
     assert {case[0] for case in CASES} == set(codes)
     assert all(set(item.facts) <= set(RECORDED["fine"]) for item in rows)
+
+
+def test_the_manual_has_them_all_in_their_order() -> None:
+    manual = Path(__file__).parents[2] / "docs" / "operate.md"
+    rows = [line for line in manual.read_text().splitlines() if line.startswith("|") and "` |" in line]
+    listed = [
+        word for line in rows for word in re.findall(r"`([a-z-]+)`", line.split("|")[2]) if word != "reason"
+    ]
+    assert listed == [item.code for item in (*REASONS, *REMARKS, FINE)]
 
 
 def test_the_first_that_applies_is_the_reason_and_remarks_come_beside() -> None:
