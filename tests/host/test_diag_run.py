@@ -193,7 +193,10 @@ def over(host: Sandbox) -> None:
     units = "systemctl list-units --all --plain --no-legend 'ddtool-*'"
     until(lambda: "ddtool-" not in output(host, units), timeout=60)
     # As the agent sees it: a plan with a whole line in its journal has begun, and is not over.
-    begun = "cd /var/lib/ddtool/txn; for p in */plan.json; do grep -lzP '\\n' ${p%plan.json}journal.jsonl; done; true"
+    begun = (
+        "cd /var/lib/ddtool/txn; for plan in */plan.json; do "
+        "test -e $plan && grep -lzP '\\n' ${plan%plan.json}journal.jsonl; done; true"
+    )
     assert output(host, begun) == ""
 
 
