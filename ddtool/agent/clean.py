@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -39,7 +40,8 @@ def port_owner(port: int) -> Optional[unit.Process]:
                 inodes.add(f"socket:[{fields[9]}]")
     for folder in Path("/proc").glob("[0-9]*") if inodes else ():
         try:
-            if any(str(link.readlink()) in inodes for link in (folder / "fd").iterdir()):
+            links = (os.readlink(link) for link in (folder / "fd").iterdir())  # noqa: PTH115  Python 3.9
+            if any(link in inodes for link in links):
                 return unit.process(int(folder.name))
         except OSError:
             continue

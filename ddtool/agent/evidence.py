@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterator, List
 
-from . import collect, crashes, releases, unit
-from .disk import atomic_write
+from . import careful, collect, crashes, releases, unit
+from .disk import atomic_write, remove
 from .errors import Unhealthy
 from .registry import Context
 
@@ -29,6 +29,7 @@ GATE, RUNNING = "gate", "running"  # the `result` of a run that systemd did not 
 KEPT = 5
 COMMAND_S = 10.0
 STACKS_S = 3.0
+STACKS_BYTES, STACKS_MOST = 4 << 20, 64
 TAIL_LINES = 15  # shown to the operator at once when there is no traceback
 SHOWN_FROM, SHOWN_MOST = 2000, 120
 
@@ -85,40 +86,50 @@ def last_words(text: str) -> List[str]:
 
 
 def dump_stacks(ctx: Context, name: str, emit: Emit) -> List[str]:
-    """Ask every process that registered for it (the probe noted that) for its stacks: lines, process by process."""
-    asked = []
-    for proof in proofs(ctx, name):
-        process = unit.process(proof["pid"])
-        if proof.get("stacks") and process and process.start == proof["start"]:
+    """Ask every process that registered for it (the probe noted that) for its stacks: lines, process by process.
+
+    Only the unit's own processes are asked: the signal would end any other.
+    """
+    running = {(process.pid, process.start): process for process in unit.processes(name)}
+    waiting = [item for item in careful.left_in(ctx.run / name) if item.kind == "stacks"]
+    asked = [
+        (running[item.pid, item.start], item.path) for item in waiting if (item.pid, item.start) in running
+    ]
+    for process, _ in asked:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGUSR2)
-            asked.append((process, ctx.run / name / proof["stacks"]))
     if asked:
         emit("stacks", processes=[process.title for process, _ in asked])
         time.sleep(STACKS_S)
     lines = []
     for process, path in asked:
-        text = path.read_text(errors="replace").strip()
+        text = _stacks(path).decode(errors="replace").strip()
         lines += [f"{process.title} (pid {process.pid}):", *(text or "it does not react").splitlines()]
     return lines
 
 
+def _stacks(path: Path) -> bytes:
+    try:
+        return careful.read(path, STACKS_BYTES)
+    except OSError as error:
+        return f"not to be had: {error}".encode()
+
+
 def drop_dead_proofs(ctx: Context, name: str) -> None:
     """Records of processes that are gone would only pile up in /run."""
-    for proof in proofs(ctx, name):
-        process = unit.process(proof["pid"])
-        if process is None or process.start != proof["start"]:
-            for path in (ctx.run / name).glob(f"{proof['pid']}-{proof['start']}.*"):
-                path.unlink()
+    for item in careful.left_in(ctx.run / name):
+        process = unit.process(item.pid)
+        if process is None or process.start != item.start:
+            remove(item.path)
 
 
 def proofs(ctx: Context, name: str) -> List[Dict[str, Any]]:
     """Proof-of-load records of this unit: `{patches, engine, pid, start, stacks}`, dead processes included."""
     found = []
-    for path in sorted((ctx.run / name).glob("*.json")):
-        try:
-            found.append(json.loads(path.read_text()))
-        except (OSError, ValueError):
-            continue
+    for item in careful.left_in(ctx.run / name):
+        proof = careful.read_record(item.path) if item.kind == "json" else None
+        if proof is not None:
+            found.append({**proof, "pid": item.pid, "start": item.start})
     return found
 
 
@@ -176,10 +187,13 @@ def _write_manifest(folder: Path, manifest: Dict[str, Any]) -> None:
 
 def _save_proofs(ctx: Context, name: str, folder: Path) -> List[str]:
     (folder / "proofs.json").write_text(json.dumps(proofs(ctx, name)))
-    stacks = [path for path in sorted((ctx.run / name).glob("*.stacks")) if path.stat().st_size]
-    for path in stacks:
-        shutil.copyfile(str(path), str(folder / path.name))
-    return ["proofs.json", *(path.name for path in stacks)]
+    names = ["proofs.json"]
+    for item in careful.left_in(ctx.run / name):
+        data = _stacks(item.path) if item.kind == "stacks" else b""
+        if data and len(names) <= STACKS_MOST:
+            (folder / item.path.name).write_bytes(data)
+            names.append(item.path.name)
+    return names
 
 
 def _rotate(ctx: Context) -> None:

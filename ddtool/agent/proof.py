@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+from . import careful
 
 Json = Dict[str, Any]
 Process = Tuple[int, int, str]
@@ -34,7 +35,7 @@ def loaded(folder: Path, processes: Iterable[Process]) -> List[Json]:
     for pid, start, title in processes:
         rank = rank_of(title)
         if rank is not None:
-            proof = _read(folder / f"{pid}-{start}.json")
+            proof = careful.read_record(folder / f"{pid}-{start}.json")
             patches = None if proof is None else _patches(proof)
             rows.append({"rank": rank, "pid": pid, "title": title, "patches": patches})
     return sorted(rows, key=lambda row: (row["rank"], row["pid"]))
@@ -48,14 +49,6 @@ def _patches(proof: Json) -> List[Json]:
         for item in items
         if isinstance(item, dict)
     ]
-
-
-def _read(path: Path) -> Optional[Json]:
-    try:
-        proof = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return proof if isinstance(proof, dict) else None
 
 
 def units_using(

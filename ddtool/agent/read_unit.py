@@ -58,7 +58,7 @@ def read(ctx: Context, unit_name: str) -> Dict[str, Any]:
     sources = {**texts, **environment, **scripts, **configs}
     masks.learn_lines(environment.values())
     masks.learn([*sources.values(), " ".join(words)])
-    server = answers(words)
+    server = answers(words, unit_name)
     return {
         "schema": "ddtool.unit/1",
         "unit": unit_name,
@@ -107,7 +107,7 @@ def server_process(state: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     return None
 
 
-def answers(argv: List[str]) -> Dict[str, Any]:
+def answers(argv: List[str], unit_name: str) -> Dict[str, Any]:
     """What the running server says of its own arguments; {} when it does not answer."""
     if not argv:
         return {}
@@ -119,7 +119,11 @@ def answers(argv: List[str]) -> Dict[str, Any]:
     for path in ("/server_info", "/get_server_info"):
         try:
             answer = client.request(
-                where, int(port.group(1)) if port else 30000, path, api_key=key and key.group(1), timeout=5.0
+                where,
+                int(port.group(1)) if port else 30000,
+                path,
+                api_key=client.Key(key.group(1), unit_name) if key else None,
+                timeout=5.0,
             )
         except OSError:
             return {}

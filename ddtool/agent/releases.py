@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from . import disk
+from .client import Key
 from .registry import Context
 
 KEPT_RELEASES = 5
@@ -71,11 +72,11 @@ def started_from(ctx: Context, unit: str, pid: int) -> Optional[str]:
 
 
 def with_api_key(ctx: Context, unit: str, ident: str, gate: Dict[str, Any]) -> Dict[str, Any]:
-    """The gate's spec refers to the service's API key as `${env:NAME}`; the value is only in the release."""
+    """The gate's spec refers to the service's API key as `${env:NAME}`; the value, a client.Key, is only here."""
     key: Optional[str] = gate.get("api_key")
     for name, value in read_json(folder(ctx, unit, ident) / "secrets.json").items():
         key = key and key.replace(f"${{env:{name}}}", value)
-    return {**gate, "api_key": key}
+    return {**gate, "api_key": Key(key, unit) if key else None}
 
 
 def write(ctx: Context, unit: str, release: Dict[str, Any]) -> None:

@@ -44,7 +44,8 @@ def arm(ctx: Context, name: str) -> None:
         disk.atomic_write(path, content.encode(), mode=0o644)
     mark = running(ctx, name)
     disk.make_dirs(mark.parent)
-    mark.touch()
+    disk.remove(mark)  # whatever lies there: the folder may be the service's, and a link would lead elsewhere
+    disk.write_new(mark, b"", 0o600)
 
 
 def disarm(ctx: Context, name: str) -> None:
