@@ -21,6 +21,7 @@ from .adopt_steps import ADOPT_STEPS
 from .disk import atomic_write
 from .errors import AgentError, Locked
 from .experiment_steps import EXPERIMENT_STEPS
+from .install_steps import INSTALL_STEPS
 from .registry import Context
 from .run import Run, is_dead, records, transactions
 from .steps import STEPS, Files, Step
@@ -123,7 +124,7 @@ def failure(error: BaseException) -> Dict[str, Any]:
 
 
 def steps_of(this: Run) -> List[Step]:
-    kinds = {**STEPS, **EXPERIMENT_STEPS, **ADOPT_STEPS}
+    kinds = {**STEPS, **EXPERIMENT_STEPS, **ADOPT_STEPS, **INSTALL_STEPS}
     return [kinds[item["step"]](number, item) for number, item in enumerate(this.plan["steps"])]
 
 

@@ -21,6 +21,7 @@ from . import (
     disk,
     foreign,
     inflight,
+    install,
     record,
     releases,
     speed,
@@ -36,13 +37,21 @@ DISTS = ("sglang", "torch", "triton", "flashinfer-python", "sgl-kernel", "sglang
 
 @op("facts")
 def facts(
-    ctx: Context, unit_name: str, venv: str, model: str, drafter: Optional[str], address: str, port: int
+    ctx: Context,
+    unit_name: str,
+    venv: str,
+    model: str,
+    drafter: Optional[str],
+    address: str,
+    port: int,
+    managed: Optional[Dict[str, Any]] = None,
 ) -> Dict[str, Any]:
     return {
         "schema": "ddtool.facts/1",
         "host": host(ctx),
         "gpus": clean.gpus(),
         "venv": venv_facts(Path(venv)),
+        "install": install_facts(ctx, venv, managed) if managed else None,
         "model": model_facts(Path(model)),
         "drafter": model_facts(Path(drafter)) if drafter else None,
         "port": port_facts(address, port),
@@ -91,6 +100,17 @@ def meminfo_mib() -> int:
         if row.startswith("MemTotal:"):
             return int(row.split()[1]) >> 10
     return 0
+
+
+def install_facts(ctx: Context, venv: str, asked: Dict[str, Any]) -> Dict[str, Any]:
+    """`install.look` and, where the environment wanted is there and not the one in force, what it holds: `wanted`."""
+    found = install.look(ctx, **asked)
+    path = asked["path"]
+    other = path and found["incomplete"] is None and os.path.realpath(path) != os.path.realpath(venv)
+    wanted = (
+        {"venv": venv_facts(Path(path)), "diagnostics": diagnostics.overview(ctx, path)} if other else None
+    )
+    return {**found, "wanted": wanted}
 
 
 def venv_facts(venv: Path) -> Dict[str, Any]:

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Type
 
-from . import adopt, clean, client, diagnostics, disk, evidence, inflight, releases, unit
+from . import adopt, clean, client, diagnostics, disk, evidence, inflight, install, releases, unit
 from .errors import AgentError, Drift, Unhealthy
 from .files import FileChange, FileSet
 from .gate import Gate
@@ -62,6 +62,7 @@ class WriteRelease(Step):
 
     def finish(self, run: Run, before: Before) -> None:
         releases.prune(run.ctx, run.unit)
+        install.prune(run.ctx)
 
 
 class Drain(Step):
@@ -270,6 +271,7 @@ class Purge(Step):
     def finish(self, run: Run, before: Before) -> None:
         adopt.forget(run.ctx, run.unit)
         releases.purge(run.ctx, run.unit)
+        install.prune(run.ctx)
         evidence.purge(run.ctx, run.unit)
         shutil.rmtree(run.ctx.run / run.unit, ignore_errors=True)
         disk.remove_empty(run.ctx.run)

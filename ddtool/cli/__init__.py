@@ -22,6 +22,7 @@ from ddtool.cli import (
     profile,
     sandbox,
     service,
+    wheelhouse,
 )
 from ddtool.errors import DdtoolError
 
@@ -73,6 +74,7 @@ app.add_typer(crash.app, name="crash")
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(profile.app, name="profile")
 app.add_typer(sandbox.app, name="sandbox")
+app.add_typer(wheelhouse.app, name="wheelhouse")
 
 
 def main() -> None:

@@ -45,7 +45,8 @@ def doctor(
     chosen, name = options.selected(profile, overrides, host)
     with Deployment(chosen, name) as deployment:
         checks = deployment.checks()
-        if chosen.engine.provider == "plugin" and not failures(checks):
+        installed = deployment.target_facts["venv"]["exists"]
+        if chosen.engine.provider == "plugin" and installed and not failures(checks):
             output.words("asking the host's SGLang who answers DDTREE …", "dim")
             checks.append(deployment.check_engine())
         if json:

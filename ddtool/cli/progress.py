@@ -33,6 +33,16 @@ def describe(event: Event) -> str | None:
     if kind == "phase":
         percent = f" {event['percent']} %" if event.get("percent") is not None else ""
         return f"    {event['phase']}{percent}"
+    if kind == "sending":
+        return (
+            f"    {event['done'] / event['total']:4.0%} of {event['total'] >> 20} MiB sent, {event['file']}"
+        )
+    if kind == "link-lost":
+        return f"    {event['message']}; going on with a new connection"
+    if kind == "installing":
+        return f"    {event['what']}"
+    if kind == "installed":
+        return f"    {event['packages']} packages in place"
     if kind == "healthy":
         return f"    /health answers after {event['seconds']} s"
     if kind == "completion":

@@ -8,16 +8,18 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
 from ddtool.deploy import apply as transactions
-from ddtool.deploy import crashes, operations, preflight, takeover, viewing
+from ddtool.deploy import crashes, installs, operations, preflight, takeover, uploads, viewing
 from ddtool.deploy.experiment import is_current, plan_experiment
 from ddtool.deploy.plan import Plan, check_owner, current_release, plan_deploy
 from ddtool.deploy.release import Release, build_release
 from ddtool.deploy.session import open_agent
 from ddtool.deploy.toggle import compose_step, plan_toggle, toggle_request
+from ddtool.deploy.wheelhouse import require_whole
 from ddtool.diagnostics import consent
 from ddtool.diagnostics.definition import Definition
 from ddtool.engine import engine_files
@@ -25,6 +27,7 @@ from ddtool.errors import PreflightError
 from ddtool.profile import Card, Profile, resolve_secrets
 from ddtool.profile.findings import Finding
 from ddtool.profile.validate import require_valid
+from ddtool.transport.agent import Agent
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
@@ -53,6 +56,7 @@ class Deployment:
         self.host = host
         self.agent = open_agent(host)
         self._facts: dict[str, Any] | None = None
+        self._past_round_trips = 0
 
     def __enter__(self) -> Deployment:
         return self
@@ -65,7 +69,7 @@ class Deployment:
 
     @property
     def round_trips(self) -> int:
-        return self.agent.round_trips
+        return self._past_round_trips + self.agent.round_trips
 
     @property
     def state(self) -> str:
@@ -83,19 +87,42 @@ class Deployment:
                 drafter=self.profile.drafter.path if self.profile.drafter else None,
                 address=self.profile.service.bind,
                 port=self.profile.service.port,
+                managed=installs.asked_of_host(self.profile),
             )
         return self._facts
 
+    @cached_property
+    def wanted(self) -> installs.Wanted | None:
+        """The environment of `engine.install: managed`. UsageError when its files are not on this machine."""
+        return installs.wanted(self.profile)
+
+    @property
+    def target_facts(self) -> dict[str, Any]:
+        """The facts with the environment that a deploy would use, in place of the one in force."""
+        return installs.for_deploy(self.facts, self.wanted)
+
+    @property
+    def target(self) -> Profile:
+        """The profile with that environment."""
+        return self.profile.with_environment(self.wanted.path) if self.wanted else self.profile
+
+    @cached_property
+    def held(self) -> dict[str, int]:
+        """sha256 → bytes on the host, of the wheels that an environment still to be made needs."""
+        house = self.wanted.house if self.wanted and self.facts["install"]["incomplete"] else None
+        return self.agent.call("wheels.held", shas=[wheel.sha256 for wheel in house.wheels]) if house else {}
+
     def checks(self) -> list[preflight.Check]:
         reached = preflight.Check("ssh", "ok", self.agent.host.where)
-        return [reached, *preflight.check_all(self.profile, self.facts, time.time())]
+        made = list(installs.checks(self.wanted, self.facts, self.held)) if self.wanted else []
+        return [reached, *made, *preflight.check_all(self.profile, self.target_facts, time.time())]
 
     def check_engine(self) -> preflight.Check:
         """Ask the host's SGLang whether ddtool's engine answers in it. It imports SGLang, so it takes a while."""
         files = {path: base64.b64encode(data).decode() for path, data in engine_files().items()}
         env = {name: value for name, value in self.profile.env.items() if isinstance(value, str)}
         answer = self.agent.call(
-            "engine.check", deadline_s=180.0, venv=self.profile.engine.venv, files=files, env=env
+            "engine.check", deadline_s=180.0, venv=self.target.engine.venv, files=files, env=env
         )
         return preflight.engine_answers(answer)
 
@@ -111,19 +138,21 @@ class Deployment:
         """
         findings = self.require_runnable()
         salt, release = self.build_release()
+        profile, facts = self.target, self.target_facts
         given: dict[str, Any] = {"state": self.state, "salt": salt, "now_unix": time.time()}
-        if take_over and takeover.is_foreign(self.facts):
-            plan = takeover.plan_take_over(self.profile, release, self.facts, restart=restart, **given)
-        elif takeover.waits(self.facts):
+        if take_over and takeover.is_foreign(facts):
+            plan = takeover.plan_take_over(profile, release, facts, restart=restart, **given)
+        elif takeover.waits(facts):
             given = {**given, "stay": take_over and not restart, "restart": restart}
-            plan = takeover.plan_waiting(self.profile, release, self.facts, **given)
+            plan = takeover.plan_waiting(profile, release, facts, **given)
         else:
-            plan = plan_deploy(self.profile, release, self.facts, take_over=take_over, **given)
+            plan = plan_deploy(profile, release, facts, take_over=take_over, **given)
+        plan = installs.in_plan(plan, self.wanted, self.facts, self.held)
         return replace(plan, warnings=[*plan.warnings, *map(str, findings)])
 
     def require_runnable(self) -> list[Finding]:
         """What validation noted. Raises ProfileError, or PreflightError when the host cannot run the profile."""
-        findings = require_valid(on_host(self.profile, self.facts))
+        findings = require_valid(on_host(self.target, self.facts))
         failed = preflight.failures(self.checks())
         if failed:
             raise PreflightError(
@@ -137,8 +166,9 @@ class Deployment:
     def build_release(self) -> tuple[str, Release]:
         """The host's salt, and the release that the profile means there."""
         salt = self.facts["salt"] or secrets.token_hex(16)
-        wheel = self.facts["venv"]["sglang"]["identity"]
-        return salt, build_release(self.profile, resolve_secrets(self.profile, os.environ), salt, wheel)
+        wheel = self.wanted.identity if self.wanted else self.facts["venv"]["sglang"]["identity"]
+        release = build_release(self.target, resolve_secrets(self.profile, os.environ), salt, wheel)
+        return salt, installs.in_release(release, self.wanted)
 
     def plan_start(self) -> Plan:
         return operations.plan_start(self.unit, self.facts)
@@ -152,7 +182,8 @@ class Deployment:
         return operations.plan_restart(self.unit, self.facts)
 
     def plan_rollback(self, to: str | None) -> Plan:
-        return operations.plan_rollback(self.unit, self.facts, to=to, state=self.state)
+        plan = operations.plan_rollback(self.unit, self.facts, to=to, state=self.state)
+        return installs.in_rollback(plan, self.facts)
 
     def plan_remove(self, *, force: bool = False, restore_unit: bool | None = None) -> Plan:
         """`force`: foreign edits of patched files are overwritten too. Their copies go with everything else.
@@ -224,6 +255,7 @@ class Deployment:
         """The plan of `diag run`; `unknown_functions` as in `plan_toggle`. A profile that is not what is deployed is
         checked as for a deploy."""
         takeover.refuse_while_waiting(self.facts, "diag run")
+        installs.require_in_force(self.wanted, self.facts)
         request = toggle_request(
             self.profile.engine.venv, enable=[patch.to_json()], why="diag run", force=force
         )
@@ -250,11 +282,25 @@ class Deployment:
         )
 
     def apply(self, plan: Plan, on_event: OnEvent, why: str | None = None) -> Event:
-        """The transaction's result. Raises its error, after the host has undone it."""
+        """The transaction's result. Raises its error, after the host has undone it.
+
+        Wheels are sent before it begins; VerificationFailed when one is not what its wheelhouse says.
+        """
+        if plan.uploads and self.wanted and self.wanted.house:
+            require_whole(self.wanted.house, plan.uploads)
+            upload = uploads.Upload(self.agent, self._reconnect, on_event)
+            upload.send(self.wanted.house.folder, plan.uploads)
         result = transactions.apply(self.agent, plan, on_event, why)
         crashes.tell(self.agent, self.unit, self.profile, result, on_event)
         transactions.raise_for(result)
         return result
+
+    def _reconnect(self) -> Agent:
+        self._past_round_trips += self.agent.round_trips
+        self.agent.close()
+        self.agent.host.close()
+        self.agent = open_agent(self.host)
+        return self.agent
 
     def attach(self, on_event: OnEvent) -> Event:
         result = transactions.attach(self.agent, on_event)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ddtool.deploy import installs
 from ddtool.deploy.outage import Outage
 from ddtool.deploy.plan import Change, Plan, plan_deploy
 from ddtool.deploy.preflight import check_all, failures
@@ -23,14 +24,18 @@ def plan_offline(profile: Profile, facts_file: str | None) -> Plan:
     """Secrets are not read. With facts from a file, what would stop the deploy there is a warning of the plan."""
     findings = require_valid(profile)
     facts = read_facts(facts_file) if facts_file else assumed_facts(profile)
-    wheel = facts["venv"]["sglang"]["identity"] if facts["venv"].get("sglang") else None
+    want = installs.wanted(profile)
+    profile = profile.with_environment(want.path) if want else profile
+    installed = facts["venv"]["sglang"]["identity"] if facts["venv"].get("sglang") else None
+    wheel = want.identity if want else installed
     references = {name: f"${{env:{name}}}" for text in profile.secret_texts for name in text.names}
-    release = build_release(profile, references, "", wheel)
+    release = installs.in_release(build_release(profile, references, "", wheel), want)
     plan = plan_deploy(profile, release, facts, state=STATE, salt="", now_unix=time.time())
-    warnings = [
-        f"{check.name}: {check.detail}"
-        for check in failures(check_all(profile, facts, facts["host"]["unix"]))
-    ]
+    checks = check_all(profile, facts, facts["host"]["unix"])
+    if want and facts.get("install"):
+        checks = [*installs.checks(want, facts, {}), *checks]
+        plan = installs.in_plan(plan, want, facts, {})
+    warnings = [f"{check.name}: {check.detail}" for check in failures(checks)]
     source = (
         f"facts from {facts_file}"
         if facts_file
@@ -49,8 +54,10 @@ def plan_offline(profile: Profile, facts_file: str | None) -> Plan:
 
 
 def read_facts(path: str) -> dict[str, Any]:
+    """From a file of the facts alone, or of what `doctor --json` printed."""
     try:
-        facts: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        facts: dict[str, Any] = found.get("facts", found)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read facts from {path}: {error}") from error
     if facts.get("schema") != "ddtool.facts/1":

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ddtool.deploy.outage import Outage, away
 from ddtool.deploy.release import Release, release_step, service_record
+from ddtool.deploy.wheelhouse import Wheel
 from ddtool.errors import Drift
 from ddtool.profile import Profile
 from ddtool.profile.launch import RELEASE
@@ -37,7 +38,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """`steps` is the transaction for the host (ddtool.agent.steps); empty when there is nothing to do."""
+    """`steps` is the transaction for the host (ddtool.agent.steps); empty when there is nothing to do.
+
+    `uploads`: wheels that have to be there before it begins.
+    """
 
     kind: str
     unit: str
@@ -46,6 +50,7 @@ class Plan:
     steps: list[dict[str, Any]]
     outage: Outage
     warnings: list[str] = field(default_factory=list)
+    uploads: tuple[Wheel, ...] = ()
 
     @property
     def nothing_to_do(self) -> bool:

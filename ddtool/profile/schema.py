@@ -97,22 +97,45 @@ class Service(Section):
 
 
 class Engine(Section):
+    """With `managed`, `venv` is the name of the environment in force, and `python` is what makes environments."""
+
     venv: AbsolutePath
-    python: AbsolutePath | None = None  # default: VENV/bin/python
+    python: AbsolutePath | None = None  # default: VENV/bin/python; managed: /usr/bin/python3
     provider: Literal["plugin", "builtin"]
     install: Literal["existing", "managed"] = "existing"
     wheelhouse: Plain | None = None
     index: Plain | None = None
+    requirements: Plain | None = None
     release: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+]*$")]
 
     @property
     def interpreter(self) -> str:
-        return self.python or f"{self.venv}/bin/python"
+        """What runs SGLang."""
+        own = self.python if self.install == "existing" else None
+        return own or f"{self.venv}/bin/python"
+
+    @property
+    def maker(self) -> str:
+        """What makes the environment, with `managed`."""
+        return self.python or "/usr/bin/python3"
+
+    @field_validator("index")
+    @classmethod
+    def _index_without_login(cls, index: str | None) -> str | None:
+        if index is not None and index != "default" and not index.startswith(("https://", "http://")):
+            raise ValueError("a URL, or `default`: the index that the host's own pip is configured with")
+        if index is not None and "@" in index.partition("://")[2].partition("/")[0]:
+            raise ValueError("put the login into the host's pip.conf or .netrc, and write `default`")
+        return index
 
     @model_validator(mode="after")
-    def _managed_has_a_source(self) -> Engine:
-        if self.install == "managed" and not (self.wheelhouse or self.index):
-            raise ValueError("install: managed needs a wheelhouse or an index")
+    def _managed_has_one_source(self) -> Engine:
+        if self.install == "managed" and (self.wheelhouse is None) == (self.index is None):
+            raise ValueError("install: managed needs a wheelhouse or an index, and not both")
+        if self.install == "managed" and self.index and not self.requirements:
+            raise ValueError(
+                "an index needs requirements: a file with a version and a sha256 of each package"
+            )
         return self
 
 
@@ -280,6 +303,10 @@ class Profile(Section):
         if drafter is not None and draft is not None:
             drafter = drafter.model_copy(update={"shape": _shape(draft, drafter.shape, draft_gib)})
         return self.model_copy(update={"model": model, "drafter": drafter})
+
+    def with_environment(self, path: str) -> Profile:
+        """This profile with the environment that its pinned packages go into, in place of its name."""
+        return self.model_copy(update={"engine": self.engine.model_copy(update={"venv": path})})
 
     def with_card(self, card: Card) -> Profile:
         """This profile with the host's own card instead of the assumed one."""

@@ -36,7 +36,7 @@ def download(pins: Sequence[str], folder: Path) -> None:
     others = [pin for pin in pins if pin not in torch]
     for part in filter(None, (torch, others)):
         result = subprocess.run(
-            [*_pip(), *_arguments(folder), *part],
+            [*pip_command(), *_arguments(folder), *part],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -46,15 +46,14 @@ def download(pins: Sequence[str], folder: Path) -> None:
             raise _failure(result.stdout)
 
 
-def _pip() -> list[str]:
+def pip_command() -> list[str]:
+    """The operator's pip. Raises PreflightError when there is none."""
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip"]
     if found := shutil.which("pip3") or shutil.which("pip"):
         return [found]
     why = f"neither {sys.executable} nor the search path has it"
-    raise PreflightError(
-        "the sandbox's SGLang is downloaded with pip", why=why, hint="apt-get install -y python3-pip"
-    )
+    raise PreflightError("wheels are downloaded with pip", why=why, hint="apt-get install -y python3-pip")
 
 
 def _arguments(folder: Path) -> list[str]:

@@ -1,0 +1,255 @@
+"""`engine.install: managed`: which environment a profile means, what of it the host has, and the steps that make it.
+
+The environment's folder is named by its pinned requirements, so a profile means the same one on every host, a second
+deploy finds it, and a rollback the one of before. Pure, but for reading the operator's own files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from ddtool.deploy import requirements, wheel_checks, wheelhouse
+from ddtool.deploy.plan import Change, Plan
+from ddtool.deploy.preflight import Check
+from ddtool.deploy.release import Release
+from ddtool.deploy.wheelhouse import Target, Wheelhouse
+from ddtool.errors import PreflightError, UsageError
+from ddtool.profile import Profile
+
+Step = dict[str, Any]
+MIB = 2**20
+BYTECODE = 1.25  # what an environment takes over its unpacked wheels: bytecode, block sizes
+ROOM = 200 * MIB  # to leave free
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """`base`: the name by which people and diagnostics know the environment; `path`: the environment itself."""
+
+    base: str
+    path: str
+    digest: str
+    python: str
+    pins: tuple[str, ...]
+    house: Wheelhouse | None
+    index: str | None
+
+    @property
+    def identity(self) -> str:
+        """In place of the installed wheel's, which is not there before the first deploy."""
+        (version,) = [pin.split("==")[1].split()[0] for pin in self.pins if _is_sglang(pin)]
+        return f"{version} of the set {self.digest[:12]}"
+
+    @property
+    def asked(self) -> dict[str, str | None]:
+        return {"base": self.base, "path": self.path, "digest": self.digest, "python": self.python}
+
+
+def wanted(profile: Profile) -> Wanted | None:
+    """None for an existing environment. UsageError when the wheelhouse or the requirements cannot be read here."""
+    engine = profile.engine
+    if engine.install != "managed":
+        return None
+    house = wheelhouse.read(engine.wheelhouse) if engine.wheelhouse else None
+    pins = house.pins if house else requirements.pinned(engine.requirements or "")
+    if not any(map(_is_sglang, pins)):
+        raise UsageError(f"{engine.wheelhouse or engine.requirements} holds no sglang", hint="build it anew")
+    made_of = {"requirements": sorted(pins), "python": engine.maker}
+    digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+    path = f"{engine.venv.rstrip('/')}-{digest[:12]}"
+    return Wanted(
+        engine.venv.rstrip("/"), path, digest, engine.maker, tuple(sorted(pins)), house, engine.index
+    )
+
+
+def _is_sglang(pin: str) -> bool:
+    return canonicalize_name(pin.split("==")[0]) == "sglang"
+
+
+def asked_of_host(profile: Profile) -> dict[str, str | None] | None:
+    """The part of the facts request; without digest where this machine lacks the files, as for `status` elsewhere."""
+    if profile.engine.install != "managed":
+        return None
+    try:
+        found = wanted(profile)
+    except UsageError:
+        found = None
+    base = {"base": profile.engine.venv.rstrip("/"), "path": None, "digest": None}
+    return found.asked if found else {**base, "python": profile.engine.maker}
+
+
+def for_deploy(facts: Mapping[str, Any], want: Wanted | None) -> dict[str, Any]:
+    """Facts in which the environment is the one wanted, and not the one that is in force under its name."""
+    about = facts.get("install")
+    if want is None or about is None:
+        return dict(facts)
+    if about["incomplete"]:
+        return {**facts, "venv": {"path": want.path, "exists": False}, "diagnostics": {"patches": []}}
+    return {**facts, **(about["wanted"] or {})}
+
+
+def require_in_force(want: Wanted | None, facts: Mapping[str, Any]) -> None:
+    """For verbs that use the environment and do not make it. Raises PreflightError."""
+    if want and (facts["install"]["incomplete"] or facts["install"]["base_target"] != want.path):
+        raise PreflightError(f"the profile's environment is not in force: {want.path}", hint="ddtool deploy")
+
+
+# Checks
+
+
+def checks(want: Wanted, facts: Mapping[str, Any], held: Mapping[str, int]) -> Iterator[Check]:
+    """What stands in the way of this environment. `held`: bytes of its wheels that the host has already."""
+    about = facts["install"]
+    yield from _place(want, about)
+    python = about["python"]
+    if "error" in python:
+        others = f"it has {', '.join(python['others'])}" if python["others"] else "it has no other"
+        yield Check("python", "fail", f"{python['error']}; {others}", "--set engine.python=/path/on/the/host")
+        return
+    yield Check("python", "ok", f"{python['path']} is {python['version']}, glibc {python['glibc']}")
+    if not about["incomplete"]:
+        yield Check("install", "ok", f"{want.path} is there, {len(want.pins)} packages")
+        return
+    yield from _can_make(want, python)
+    if want.house:
+        yield from _fits(want.house, python, facts["gpus"])
+        yield from _space(want.house, about, held)
+    where = "an uploaded wheelhouse" if want.house else f"the host's index ({want.index})"
+    yield Check("install", "ok", f"{len(want.pins)} packages from {where} into {want.path}")
+
+
+def _place(want: Wanted, about: Mapping[str, Any]) -> Iterator[Check]:
+    another = "--set engine.venv=/another/path"
+    if about["base_kind"] == "other":
+        yield Check("install", "fail", f"{want.base} is there, and ddtool did not make it", another)
+    if about["others_may_write"]:
+        detail = f"others than root may write in {about['others_may_write']}, on the way to {want.base}"
+        yield Check("install", "fail", detail, another)
+
+
+def _can_make(want: Wanted, python: Mapping[str, Any]) -> Iterator[Check]:
+    if python["implementation"] != "cpython":
+        yield Check("python", "fail", f"{python['path']} is {python['implementation']}, not CPython")
+    lacking = [name for name in ("venv", *(() if want.house else ("ensurepip",))) if not python[name]]
+    if lacking:
+        minor = ".".join(python["version"].split(".")[:2])
+        detail = f"{python['path']} has no module {' and '.join(lacking)}"
+        yield Check("python", "fail", detail, f"apt-get install python{minor}-venv on the host")
+
+
+def _fits(house: Wheelhouse, python: Mapping[str, Any], gpus: list[Mapping[str, Any]]) -> Iterator[Check]:
+    target = Target(python["version"], python["machine"], python["glibc"])
+    bad = list(wheel_checks.unfit(house.wheels, target))
+    again = f"ddtool wheelhouse build --for THIS_HOST --out {house.folder}"
+    if bad:
+        more = f" (and {len(bad) - 2} more wheels)" if len(bad) > 2 else ""
+        yield Check("wheels", "fail", "; ".join(bad[:2]) + more, again)
+    driver = wheel_checks.driver_problem(house.wheels, gpus[0]["driver"] if gpus else None)
+    if driver:
+        yield Check("driver", "fail", driver, "update the driver, or collect wheels of an older CUDA")
+    lacking = wheel_checks.unmet(house.packages, target, house.requested)
+    if lacking:
+        yield Check("wheels", "warn", f"they need {', '.join(lacking[:3])}, which is not among them")
+
+
+def _space(house: Wheelhouse, about: Mapping[str, Any], held: Mapping[str, int]) -> Iterator[Check]:
+    sent = sum(wheel.bytes - held.get(wheel.sha256, 0) for wheel in house.wheels)
+    made = int(sum(wheel.unpacked_bytes for wheel in house.packages) * BYTECODE)
+    largest = max(house.packages, key=lambda wheel: wheel.unpacked_bytes)
+    needs = [(made + (sent if about["one_disk"] else 0), about["free_bytes"], about["base"])]
+    if not about["one_disk"]:
+        needs.append((sent, about["state_free_bytes"], "/var/lib/ddtool"))
+    for need, free, where in needs:
+        if need + ROOM > free:
+            detail = f"{_mib(need + ROOM)} are needed where {where} lies, {_mib(free)} are free; "
+            detail += f"the largest is {largest.file} with {_mib(largest.unpacked_bytes)}"
+            yield Check("disk", "fail", detail, "free some space, or --set engine.venv=/on/another/disk/venv")
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:.0f} MiB" if size < 10 * 1024 * MIB else f"{size / MIB / 1024:.1f} GiB"
+
+
+# Plans
+
+
+def in_release(release: Release, want: Wanted | None) -> Release:
+    """The release says where its environment came from; its digest has that by the path in its arguments."""
+    if want is None:
+        return release
+    about = {"base": want.base, "digest": want.digest, "packages": len(want.pins)}
+    return replace(release, meta={**release.meta, "install": about})
+
+
+def in_plan(plan: Plan, want: Wanted | None, facts: Mapping[str, Any], held: Mapping[str, int]) -> Plan:
+    """The plan with the environment made first, while the service still runs, and put in force."""
+    if want is None:
+        return plan
+    about, steps, changes = facts["install"], [], []
+    if about["incomplete"]:
+        steps.append(install_step(want))
+        detail = f"{len(want.pins)} packages; {about['incomplete']}"
+        changes.append(Change("create", want.path, detail))
+    if about["base_target"] != want.path:
+        steps.append(link_step(want.base, want.path))
+        changes.append(Change("change", want.base, f"{about['base_target'] or 'nothing'} → {want.path}"))
+    if not steps:
+        return plan
+    missing = []
+    if about["incomplete"] and want.house:
+        missing = [wheel for wheel in want.house.wheels if held.get(wheel.sha256, 0) < wheel.bytes]
+    if missing:
+        size = sum(wheel.bytes - held.get(wheel.sha256, 0) for wheel in missing)
+        changes.insert(0, Change("run", f"send {len(missing)} wheels", f"{_mib(size)}, by sha256"))
+    kept = [change for change in plan.changes if change.kind != "keep" or plan.steps]
+    return replace(
+        plan,
+        changes=[*changes, *kept],
+        steps=[*steps, *plan.steps],
+        uploads=tuple(missing),
+        warnings=[*plan.warnings, *_lost_diagnostics(about, facts)],
+    )
+
+
+def _lost_diagnostics(about: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+    patches = [patch["name"] for patch in facts["diagnostics"].get("patches", [])]
+    if patches and about["base_target"]:
+        yield f"{', '.join(patches)} stays in {about['base_target']}: enable it again in the new environment"
+
+
+def install_step(want: Wanted) -> Step:
+    house = want.house
+    files = [{"file": wheel.file, "sha256": wheel.sha256} for wheel in house.wheels] if house else []
+    return {
+        "step": "install",
+        "path": want.path,
+        "base": want.base,
+        "digest": want.digest,
+        "python": want.python,
+        "requirements": list(want.pins),
+        "wheels": files,
+        "installer": house.installer if house else None,
+        "index": want.index,
+    }
+
+
+def link_step(base: str, target: str) -> Step:
+    return {"step": "link", "base": base, "target": target}
+
+
+def in_rollback(plan: Plan, facts: Mapping[str, Any]) -> Plan:
+    """A release of a managed environment brings that back into force, too."""
+    target = next((item for item in facts["releases"] if item["id"] == plan.release), None)
+    about = (target or {}).get("install")
+    if target is None or not about:
+        return plan
+    change = Change("change", about["base"], f"→ {target['venv']}")
+    return replace(
+        plan, steps=[link_step(about["base"], target["venv"]), *plan.steps], changes=[change, *plan.changes]
+    )
