@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -77,6 +78,40 @@ def bind(
     profile = load(name)
     binding.bind(profile.name, host)
     output.words(f"{profile.name} goes to {host} from now on ({binding.bindings_file()})")
+
+
+@app.command("from-unit")
+def from_unit(
+    host: Annotated[str, typer.Argument(help="What `ssh HOST` would reach, or sandbox:NAME.")],
+    unit: Annotated[str, typer.Argument(help="A systemd unit that somebody made by hand.")],
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="Write the profile there.", show_default=False)
+    ] = None,
+    as_json: JsonOpt = False,
+) -> None:
+    """A hand-made unit as a profile; what it cannot say is listed. Exit 2 when the profile cannot be deployed yet.
+
+    The host is only read. Keys and tokens become ${env:NAME}, and their values stay on the host.
+    """
+    from ddtool.cli import handmade, output
+    from ddtool.deploy.handmade import judged, read_unit
+
+    made = read_unit(host, unit)
+    text = made.text(host)
+    refused, findings = judged(text, made.profile["service"]["unit"])
+    usable = refused is None and not any(finding.level == "refuse" for finding in findings)
+    if out:
+        Path(out).write_text(text, encoding="utf-8")
+    if as_json:
+        output.emit("profile.from-unit", handmade.as_json(made, refused, findings, usable))
+    else:
+        if not out:
+            output.stdout().print(text, soft_wrap=True, end="", markup=False, highlight=False)
+        handmade.show(made, refused, findings)
+        if out and usable:
+            output.words(f"Next: ddtool deploy {out} --host {host} --take-over --dry-run", "green")
+    if not usable:
+        raise typer.Exit(2)
 
 
 def _show(made: Report) -> None:

@@ -1,4 +1,4 @@
-"""From a service's command, wrapped as people wrap it, to the Python and the flags that SGLang is started with. Pure."""
+"""From a service's command, wrapped as people wrap it, to the Python and the flags of SGLang. Pure."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
     "runuser": (("-u", "-g"), 0),
     "systemd-inhibit": ((), 0),
 }
+RUNNERS_VALUED = (
+    *("-n", "--name", "-p", "--prefix", "--python", "--project"),
+    *("--directory", "--with", "--env-file", "--cwd"),
+)
 HARMLESS = ("set", "shopt", "trap", "echo", "printf", "date", "true", ":", "umask", "wait")
 
 
@@ -94,7 +98,9 @@ class Unwrapper:
             return self.python(argv[0], rest)
         if name == "sglang" and rest[:1] == ["serve"]:
             return self.beside(argv[0]), rest[1:]
-        if name in ("uv", "conda", "mamba", "micromamba", "poetry", "pipenv", "rye", "hatch") and rest[:1] == ["run"]:
+        if name in ("uv", "conda", "mamba", "micromamba", "poetry", "pipenv", "rye", "hatch") and rest[
+            :1
+        ] == ["run"]:
             return self.runner(name, rest[1:])
         text = self.read(argv[0])
         return self.script(text) if text is not None else None
@@ -131,8 +137,7 @@ class Unwrapper:
         return self.command(rest)
 
     def runner(self, name: str, words: list[str]) -> tuple[str, list[str]] | None:
-        valued = ("-n", "--name", "-p", "--prefix", "--python", "--project", "--directory", "--with", "--env-file", "--cwd")
-        options, rest = _after_options(words, valued)
+        options, rest = _after_options(words, RUNNERS_VALUED)
         for option, value in zip(options, [*options[1:], ""], strict=True):
             if option in ("-p", "--prefix") and name != "uv":
                 self.venv = value
@@ -146,7 +151,9 @@ class Unwrapper:
     def python(self, program: str, words: list[str]) -> tuple[str, list[str]] | None:
         options, rest = _after_options(words, ("-X", "-W"), stop=("-m", "-c"))
         if options:
-            self.drop(f"python {' '.join(options)}", "ddtool starts Python without options; see its own variables")
+            self.drop(
+                f"python {' '.join(options)}", "ddtool starts Python without options; see its own variables"
+            )
         if rest[:2] == ["-m", "sglang.launch_server"]:
             return program, rest[2:]
         if rest[:1] == ["-m"] and rest[1:2] in (["sglang"], ["sglang.cli.main"]) and rest[2:3] == ["serve"]:
@@ -164,8 +171,10 @@ class Unwrapper:
             option, words = words[0], words[1:]
             if option == "--":
                 break
-            if not option.startswith("--") and "l" in option or option == "--login":
-                self.drop("a login shell", "what /etc/profile and ~/.profile set is not read: put it into env")
+            if (not option.startswith("--") and "l" in option) or option == "--login":
+                self.drop(
+                    "a login shell", "what /etc/profile and ~/.profile set is not read: put it into env"
+                )
             if not option.startswith("--") and "c" in option:
                 return self.script(words[0]) if words else None
             if option in ("-o", "-O", "+o"):
@@ -189,7 +198,9 @@ class Unwrapper:
                     for redirect in command.redirects:
                         self.drop(redirect, "ddtool's unit logs to the journal: ddtool logs")
                     if command.end in ("|", "|&"):
-                        self.drop("a pipe behind the server", "ddtool's unit logs to the journal: ddtool logs")
+                        self.drop(
+                            "a pipe behind the server", "ddtool's unit logs to the journal: ddtool logs"
+                        )
                         reader.next()
         except NotPlain as error:
             if found is None:
@@ -208,7 +219,9 @@ class Unwrapper:
         name, rest = (words[0], words[1:]) if words else ("", [])
         if name in ("export", "declare", "typeset"):
             for word in rest:
-                pair = assignment(word) or ((word, self.environment[word]) if word in self.environment else None)
+                pair = assignment(word) or (
+                    (word, self.environment[word]) if word in self.environment else None
+                )
                 if pair:
                     self.export(*pair)
         elif name == "cd" and rest:
@@ -224,7 +237,10 @@ class Unwrapper:
         elif name not in HARMLESS:
             found = self.command(words)
             if found is None and words:
-                self.drop(" ".join(words), "a profile has no commands before the server; a drop-in's ExecStartPre= has")
+                self.drop(
+                    " ".join(words),
+                    "a profile has no commands before the server; a drop-in's ExecStartPre= has",
+                )
             return found
         return None
 

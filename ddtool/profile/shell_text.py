@@ -10,7 +10,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 OPERATORS = ("&&", "||", ";;", ";", "|&", "|", "&", "\n", "(", ")")
-CONTROL = ("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "{", "}", "function")
+CONTROL = tuple(
+    [
+        "if",
+        "then",
+        "else",
+        "elif",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "{",
+        "}",
+        "function",
+    ]
+)
 _REDIRECT = re.compile(r"(\d*|&)(>>|>&|>\||<<<|<<|<|>)")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _SECRET = re.compile(rf"\$\{{env:{_NAME}\}}")
@@ -78,7 +96,9 @@ class Reader:
             char = self.text[self.at]
             if char.isspace() or char in ";&|()<>":
                 break
-            if char in "\"'":
+            if self.text.startswith('"$@"', self.at):  # no arguments are no word at all
+                self.at += 4
+            elif char in "\"'":
                 quoted = True
                 pieces[-1] += self._quoted(char)
             elif char == "\\":

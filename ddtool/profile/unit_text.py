@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 # Settings of which each line adds one, and an empty line takes all before it away. The last line of others counts.
 LISTS = {
-    *("ExecStart", "ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost", "ExecReload", "ExecCondition"),
+    *(
+        "ExecStart",
+        "ExecStartPre",
+        "ExecStartPost",
+        "ExecStop",
+        "ExecStopPost",
+        "ExecReload",
+        "ExecCondition",
+    ),
     *("Environment", "EnvironmentFile", "PassEnvironment", "UnsetEnvironment", "SupplementaryGroups"),
     *("After", "Before", "Wants", "Requires", "BindsTo", "PartOf", "Conflicts", "RequiresMountsFor"),
     *("DeviceAllow", "ReadWritePaths", "ReadOnlyPaths", "BindPaths", "CPUAffinity", "LoadCredential"),

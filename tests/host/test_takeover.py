@@ -1,4 +1,4 @@
-"""A stranger's hand-made service: adopted, redeployed, diagnosed, restored and given back with its unit byte for byte."""
+"""A stranger's hand-made service: adopted, redeployed, diagnosed, restored, given back with its unit byte for byte."""
 
 from __future__ import annotations
 
@@ -91,5 +91,7 @@ def test_story(served: Sandbox) -> None:
 
 
 def minidiag_run(*args: str) -> None:
-    done = subprocess.run([*minidiag.COMMAND, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [*minidiag.COMMAND, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
     assert done.returncode == 0, done.stderr

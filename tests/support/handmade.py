@@ -36,7 +36,10 @@ TimeoutStopSec=20
 WantedBy=default.target
 Alias=kimi.service
 """
-DROP_INS = {"10-context.conf": "[Service]\nEnvironment=MINI_CONTEXT=1\n", "20-nice.conf": "[Service]\nNice=5\n"}
+DROP_INS = {
+    "10-context.conf": "[Service]\nEnvironment=MINI_CONTEXT=1\n",
+    "20-nice.conf": "[Service]\nNice=5\n",
+}
 ENVIRONMENT = "# tokens\nHF_TOKEN=hf_abcdefghijklmnopqrst\nTOKENIZERS_PARALLELISM=false\n"
 
 # Path → type, mode, owner and bytes of everything that belongs to the unit.
