@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-VOCAB, HIDDEN, LAYERS, HEADS, HEAD_DIM, FFN, BLOCK, TAPS = 1024, 128, 2, 8, 32, 256, 8, [0, 1]
+VOCAB, HIDDEN, LAYERS, HEADS, HEAD_DIM, FFN, BLOCK, TAPS = 1024, 128, 3, 8, 32, 256, 8, [0, 1]
 DEMO = Path("/opt/sglang/models/code-1m/target")
 generator = torch.Generator().manual_seed(0)
 
