@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import patch_probe, venvs, wheels
+from support import patch_probe, sglang_wheels, venvs
 from support.patch_probe import Answer
 
 from ddtool.diagnostics import definition
@@ -21,12 +21,12 @@ MAIN = ("0.5.12.post1", "0.5.13.post1", "0.5.17")
 @pytest.fixture(scope="session")
 def wheel() -> Callable[[str], Path]:
     """release → its wheel."""
-    return wheels.wheel
+    return sglang_wheels.wheel
 
 
 @pytest.fixture(scope="session")
 def engine_path() -> list[str]:
-    return wheels.engine_path()
+    return sglang_wheels.engine_path()
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,9 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def get(release: str) -> Path:
         if release not in made:
-            made[release] = wheels.unpack(release, tmp_path_factory.mktemp(f"sglang-{release}") / "venv")
+            made[release] = sglang_wheels.unpack(
+                release, tmp_path_factory.mktemp(f"sglang-{release}") / "venv"
+            )
         return made[release]
 
     return get
