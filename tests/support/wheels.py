@@ -1,43 +1,76 @@
-"""SGLang's own wheels, downloaded once into ddtool's cache, and environments made of them."""
+"""Small real wheels, and a pip that looks for wheels in one folder and nowhere else."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import base64
+import csv
+import ensurepip
+import hashlib
+import io
+import os
+import random
+import shutil
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ddtool.sandbox.records import cache_root
-
-from . import venvs
+from support import mini
 
 
-def wheel(release: str) -> Path:
-    """The release's wheel (7 to 40 MB)."""
-    folder = cache_root() / "wheels"
-    if not (found := sorted(folder.glob(f"sglang-{release}-*.whl"))):
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        command += ["--python-version", "3.11", "--dest", str(folder), f"sglang=={release}"]
-        subprocess.run(command, check=True)
-        found = sorted(folder.glob(f"sglang-{release}-*.whl"))
-    return found[0]
+def build(
+    folder: Path,
+    name: str,
+    version: str,
+    files: Mapping[str, bytes],
+    *,
+    requires: Sequence[str] = (),
+    tag: str = "py3-none-any",
+    requires_python: str | None = None,
+) -> Path:
+    """A wheel with these files, its metadata and a RECORD."""
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    about = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"]
+    about += [f"Requires-Dist: {line}\n" for line in requires]
+    about += [f"Requires-Python: {requires_python}\n"] if requires_python else []
+    members = {
+        **files,
+        f"{info}/METADATA": "".join(about).encode(),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+    }
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    for path, content in members.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.writerow([path, f"sha256={digest}", len(content)])
+    rows.writerow([f"{info}/RECORD", "", ""])
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / f"{name.replace('-', '_')}-{version}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, content in {**members, f"{info}/RECORD": table.getvalue().encode()}.items():
+            archive.writestr(path, content)
+    return wheel
 
 
-def unpack(release: str, venv: Path) -> Path:
-    """A venv with all of the wheel's files and its own RECORD."""
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin/python").symlink_to(sys.executable)
-    with zipfile.ZipFile(wheel(release)) as archive:
-        archive.extractall(venvs.site(venv))
-    return venv
+def mini_service(folder: Path, *, words: str = "1.0", ballast: int = 0) -> Path:
+    """The mini service and the one package that it needs, with so many bytes that no compression makes smaller."""
+    files = {name: data for name, data in mini.dist_files().items() if ".dist-info/" not in name}
+    files["sglang/__init__.py"] += b"\nimport mini_words  # what this SGLang depends on\n"
+    build(folder, "sglang", mini.VERSION, files, requires=["mini-words>=1"], requires_python=">=3.10")
+    inside = {"mini_words/__init__.py": f"VERSION = {words!r}\n".encode()}
+    inside["mini_words/ballast"] = random.Random(words).randbytes(ballast)
+    build(folder, "mini-words", words, inside)
+    return folder
 
 
-def engine_path() -> list[str]:
-    """sys.path entries with torch for CPU, SGLang's other imports and the stand-ins, from the sandbox's image."""
-    from ddtool.sandbox import image
+def add_pip(folder: Path) -> Path:
+    """The pip that comes with this Python: upstream's keeps it in ensurepip, Debian's in a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    places = [Path(ensurepip.__file__).parent / "_bundled", Path("/usr/share/python-wheels")]
+    found = [path for place in places for path in place.glob("pip-*.whl")]
+    assert found, f"no pip wheel in {places}"
+    return Path(shutil.copy(found[0], folder))
 
-    layers = image.engine_layers(lambda _: None)
-    entries = []
-    for inside in ("opt/sglang/cpu-standins", "opt/sglang/venv/lib/python3.11/site-packages"):
-        entries += [str(layer / inside) for layer in layers if (layer / inside).is_dir()]
-    return entries
+
+def only_from(folder: Path) -> dict[str, str]:
+    """Settings of pip: no index, whatever this machine is configured with."""
+    return {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}

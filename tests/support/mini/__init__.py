@@ -93,8 +93,14 @@ def install(sandbox: Sandbox, venv: str = VENV) -> None:
         f"{venv}/bin/python -c 'import sys; print(\"python%d.%d\" % sys.version_info[:2])'",
     ).strip()
     site = f"{venv}/lib/{version}/site-packages"
-    files = {f"{site}/{name}": data for name, data in dist_files().items()} | model_files()
+    files = {f"{site}/{name}": data for name, data in dist_files().items()}
     _run(sandbox, "base64 -d | tar -xf - -C /", base64.b64encode(_tar(files)).decode())
+    install_models(sandbox)
+
+
+def install_models(sandbox: Sandbox) -> None:
+    """The two model folders alone, for a host that gets its environment another way."""
+    _run(sandbox, "base64 -d | tar -xf - -C /", base64.b64encode(_tar(model_files())).decode())
 
 
 def _tar(files: dict[str, bytes]) -> bytes:
