@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping
 
-from . import disk
+from . import disk, redact
 
 HEADER = "# managed by ddtool"
 WHOLE = 8  # a value this long is masked wherever it occurs; a shorter one only where it was found
@@ -18,7 +18,7 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _HIDDEN = r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|KEY)"
 _VALUE = r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"';]+)"""
 _ASSIGNMENT = re.compile(
-    rf"(?P<before>(?<![A-Za-z0-9_$])(?P<name>(?:[A-Za-z0-9]*_)*[A-Za-z0-9]*{_HIDDEN})=)(?P<value>{_VALUE})",
+    rf"(?P<before>(?<![A-Za-z0-9_$-])(?P<name>(?:[A-Za-z0-9]*_)*[A-Za-z0-9]*{_HIDDEN})=)(?P<value>{_VALUE})",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(
@@ -26,7 +26,7 @@ _QUOTED = re.compile(
     re.IGNORECASE,
 )
 _FLAG = re.compile(
-    r"(?P<before>--(?P<name>[a-z0-9_-]*(?:token|secret|password|key))(?:=|[ \t]+|[ \t]*\\\n[ \t]*))"
+    r"(?P<before>--(?P<name>[a-z0-9_-]*(?:token|secret|password|key))(?:=|(?:[ \t]|\\\r?\n)+))"
     rf"(?P<value>{_VALUE})",
     re.IGNORECASE,
 )
@@ -69,6 +69,11 @@ class Masks:
     def all(self, texts: Mapping[str, str]) -> Dict[str, str]:
         return {path: self.clean(text) for path, text in texts.items()}
 
+    def written(self) -> List[str]:
+        """Every form of each value that is masked wherever it occurs, longest first."""
+        found = {form for value in self.names if len(value) >= WHOLE for form in redact.forms(value)}
+        return sorted(found, key=len, reverse=True)
+
     def _name(self, pattern: Any, found: Any) -> str:
         if pattern is _BEARER:
             return "HF_TOKEN" if found.group("value").startswith("hf_") else "SECRET_KEY"
@@ -100,6 +105,13 @@ class Masks:
                 word = f"${{env:{self.names[word]}}}"
             cleaned.append(self.clean(word))
         return cleaned
+
+
+def masked(text: str) -> str:
+    """One text by itself, such as a process's command line."""
+    masks = Masks()
+    masks.learn([text])
+    return masks.clean(text)
 
 
 def texts(paths: Iterable[str]) -> Dict[str, Dict[str, str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, List
+from typing import Any, Iterable, List, Set
+from urllib.parse import quote
 
 from .registry import Context
 
@@ -11,14 +12,32 @@ MASK = "[secret]"
 
 
 def secret_values(ctx: Context) -> List[str]:
-    """The secrets of every release kept on this host, longest first so that no part of one survives."""
-    values = set()
+    """The secrets of every release kept on this host, in every form, longest first so that no part of one survives."""
+    values: Set[str] = set()
     for path in ctx.state.glob("services/*/releases/*/secrets.json"):
         try:
             values.update(json.loads(path.read_text()).values())
         except (OSError, ValueError):
             continue
-    return sorted((value for value in values if value), key=len, reverse=True)
+    written = {form for value in values if value for form in forms(value)}
+    return sorted(written, key=len, reverse=True)
+
+
+def forms(value: str) -> Set[str]:
+    """A value as logs hold it: itself, as Python and JSON quote it, in an address; and each of these inside JSON."""
+    plain = {value, repr(value)[1:-1], *_in_json(value), quote(value, safe="")}
+    return {form for item in plain for form in (item, *_in_json(item))}
+
+
+def _in_json(value: str) -> List[str]:
+    return [json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]]
+
+
+def mask_bytes(data: bytes, values: Iterable[str]) -> bytes:
+    """For a file of a bundle, which no reply shows as text."""
+    for value in values:
+        data = data.replace(value.encode(), MASK.encode())
+    return data
 
 
 class Redactor:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 from .errors import AgentError, PreflightError
+from .foreign import masked
 
 PROPERTIES = [
     *("LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths"),
@@ -107,7 +108,7 @@ def process(pid: int) -> Optional[Process]:
     """None when the process is gone or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        title = (
+        title = masked(
             Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         )
     except OSError:

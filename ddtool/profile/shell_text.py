@@ -10,25 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 OPERATORS = ("&&", "||", ";;", ";", "|&", "|", "&", "\n", "(", ")")
-CONTROL = tuple(
-    [
-        "if",
-        "then",
-        "else",
-        "elif",
-        "fi",
-        "for",
-        "while",
-        "until",
-        "do",
-        "done",
-        "case",
-        "esac",
-        "{",
-        "}",
-        "function",
-    ]
-)
+CONTROL = {
+    *("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done"),
+    *("case", "esac", "{", "}", "function"),
+}
 _REDIRECT = re.compile(r"(\d*|&)(>>|>&|>\||<<<|<<|<|>)")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _SECRET = re.compile(rf"\$\{{env:{_NAME}\}}")

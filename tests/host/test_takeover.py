@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import handmade, mini, minidiag
@@ -16,20 +18,39 @@ from ddtool.sandbox import Sandbox
 
 pytestmark = pytest.mark.host
 
-EXTENDED = f"extends: {mini.PROFILE}\nservice: {{unit: {NAME}, api_key: '${{env:K26_KEY}}'}}\n"
+# What no unit says: how to judge the service, and that this one is quick.
+GATE = """
+health: {prompts: [one two three], max_tokens: 9, serial: 1, concurrent: 2, deadline_s: 20, accept_length_floor: 2}
+"""
 
 
 @pytest.fixture(scope="module")
 def served(host: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     profile = tmp_path_factory.mktemp("profile") / "k26.yaml"
-    profile.write_text(EXTENDED)
     mini.install(host)
     handmade.install(host)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DDTOOL_HOST", f"sandbox:{host.name}")
         patch.setenv("DDTOOL_PROFILE", str(profile))
-        patch.setenv("K26_KEY", handmade.KEY)
+        patch.setenv("SGLANG_API_KEY", handmade.KEY)
+        patch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrst")
         yield host
+
+
+def test_read_as_a_profile(served: Sandbox) -> None:
+    """What comes out can be deployed; nothing on the host changes, and no secret leaves it."""
+    tree, run = snapshot(served), invocation(served)
+    path = os.environ["DDTOOL_PROFILE"]
+    done = ddtool("profile", "from-unit", f"sandbox:{served.name}", NAME, "--out", path)
+    text = Path(path).read_text()
+    assert done.returncode == 0, done.stderr
+    assert differences(tree, snapshot(served)) == [] and invocation(served) == run
+    assert handmade.KEY not in done.stderr + text and "hf_abc" not in done.stderr + text
+    for kept in ("MINI_NOTE: two words", "HF_TOKEN: ${env:HF_TOKEN}", "stop_s: 20", "tp: 2", "max_bs: 4"):
+        assert kept in text, text
+    for said in ("Nice=5", "kimi.service", "nvidia-persistenced", "Restart=always"):
+        assert said in done.stderr, done.stderr
+    Path(path).write_text(text + GATE)
 
 
 def test_refused_without_being_asked_and_a_dry_run_touches_nothing(served: Sandbox) -> None:
