@@ -51,7 +51,7 @@ def facts(
         "host": host(ctx),
         "gpus": clean.gpus(),
         "venv": venv_facts(Path(venv)),
-        "install": install_facts(ctx, venv, managed) if managed else None,
+        "install": install_facts(ctx, venv, {**managed, "unit_name": unit_name}) if managed else None,
         "model": model_facts(Path(model)),
         "drafter": model_facts(Path(drafter)) if drafter else None,
         "port": port_facts(address, port),

@@ -58,8 +58,13 @@ def probe(ctx: Context, python: str) -> Json:
         return {"path": python, "error": f"{python} does not run", "others": others}
 
 
-def look(ctx: Context, base: str, path: Optional[str], digest: Optional[str], python: str) -> Json:
-    """What a plan needs to know. `path` and `digest` are None while the operator cannot say what is wanted."""
+def look(
+    ctx: Context, base: str, path: Optional[str], digest: Optional[str], python: str, unit_name: str
+) -> Json:
+    """What a plan needs to know. `path` and `digest` are None while the operator cannot say what is wanted.
+
+    `units`: others than `unit_name` whose environment goes by the same name.
+    """
     link, parent = Path(base), Path(base).parent
     kind = "link" if link.is_symlink() else "absent" if not link.exists() else "other"
     return {
@@ -69,7 +74,7 @@ def look(ctx: Context, base: str, path: Optional[str], digest: Optional[str], py
         "base_target": os.readlink(base) if kind == "link" else None,  # noqa: PTH115  Path.readlink is Python 3.9
         "path": path,
         "incomplete": incomplete(Path(path), digest) if path and digest else None,
-        "units": sorted(unit for unit in releases.units(ctx) if _base_of_current(ctx, unit) == base),
+        "units": [unit for unit in releases.units(ctx) if unit != unit_name and _base(ctx, unit) == base],
         "others_may_write": _others_may_write(parent),
         "free_bytes": wheels.free_bytes(parent),
         "state_free_bytes": wheels.free_bytes(ctx.state),
@@ -87,18 +92,19 @@ def incomplete(path: Path, digest: str) -> Optional[str]:
     return None
 
 
-def _base_of_current(ctx: Context, unit: str) -> Optional[str]:
+def _base(ctx: Context, unit: str) -> Optional[str]:
     about = releases.meta(ctx, unit, releases.current_id(ctx, unit) or "")
     return (about.get("install") or {}).get("base")
 
 
-def _others_may_write(folder: Path) -> Optional[str]:
-    """The folder on the way there in which another user could put something else in the environment's place."""
+def _others_may_write(folder: Path) -> Optional[Json]:
+    """`{folder, anyone}`: where on the way there others than root could put something else in its place."""
     for one in (folder, *folder.parents):
         if one.exists():
             about = one.stat()
-            if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                return str(one)
+            anyone = bool(about.st_mode & stat.S_IWOTH)
+            if anyone or about.st_mode & stat.S_IWGRP or about.st_uid not in (0, os.geteuid()):
+                return {"folder": str(one), "anyone": anyone}
     return None
 
 

@@ -128,9 +128,14 @@ def _place(want: Wanted, about: Mapping[str, Any]) -> Iterator[Check]:
     another = "--set engine.venv=/another/path"
     if about["base_kind"] == "other":
         yield Check("install", "fail", f"{want.base} is there, and ddtool did not make it", another)
-    if about["others_may_write"]:
-        detail = f"others than root may write in {about['others_may_write']}, on the way to {want.base}"
+    if about["units"] and about["base_target"] != want.path:
+        detail = f"{', '.join(about['units'])} runs from what {want.base} names now, another set of packages"
         yield Check("install", "fail", detail, another)
+    if about["others_may_write"]:
+        place = about["others_may_write"]
+        who = "anyone" if place["anyone"] else "others than root"
+        detail = f"{who} may write in {place['folder']}, and so decide what the service runs"
+        yield Check("install", "fail" if place["anyone"] else "warn", detail, another)
 
 
 def _can_make(want: Wanted, python: Mapping[str, Any]) -> Iterator[Check]:

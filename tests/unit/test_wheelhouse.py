@@ -67,6 +67,7 @@ def about(profile: Profile, **changes: Any) -> dict[str, Any]:
         "path": want.path,
         "incomplete": "not made yet",
         "others_may_write": None,
+        "units": [],
         "free_bytes": 10 << 30,
         "state_free_bytes": 10 << 30,
         "one_disk": True,
@@ -242,7 +243,12 @@ def test_a_driver_too_old_for_the_cuda_of_the_wheels(
         ({"python": {**PYTHON, "ensurepip": False}}, None),  # pip is among the wheels
         ({"free_bytes": 50 << 20}, "the largest is"),
         ({"base_kind": "other"}, "ddtool did not make it"),
-        ({"others_may_write": "/tmp"}, "others than root may write in /tmp"),
+        ({"others_may_write": {"folder": "/tmp", "anyone": True}}, "anyone may write in /tmp"),
+        ({"others_may_write": {"folder": "/data", "anyone": False}}, None),
+        (
+            {"units": ["other"], "base_target": "/opt/mini/venv-0"},
+            "other runs from what /opt/mini/venv names",
+        ),
     ],
 )
 def test_what_stands_in_the_way_of_an_environment(
