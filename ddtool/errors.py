@@ -109,7 +109,11 @@ AGENT_ERRORS: dict[str, type[DdtoolError]] = {
 }
 
 
-def from_agent(error: dict[str, str | None]) -> DdtoolError:
+def from_agent(error: object) -> DdtoolError:
     """The agent's error reply `{class, message, hint}` as the class of the same name here."""
-    cls = AGENT_ERRORS.get(error.get("class") or "", DdtoolError)
-    return cls(error.get("message") or "the agent failed without a message", hint=error.get("hint"))
+    told = error if isinstance(error, dict) else {}
+    cls = AGENT_ERRORS.get(str(told.get("class")), DdtoolError)
+    hint = told.get("hint")
+    return cls(
+        str(told.get("message") or "the agent failed without a message"), hint=str(hint) if hint else None
+    )

@@ -56,9 +56,7 @@ def crash_read(
 
 def add(ctx: Context, tar: tarfile.TarFile, path: Path, unix: int, with_requests: bool) -> None:
     """One file, without the secrets of today's releases, and without requests unless asked for."""
-    data = path.read_bytes()
-    for secret in redact.secret_values(ctx):  # the reply is not text, so it cannot be cleaned on its way out
-        data = data.replace(secret.encode(), redact.MASK.encode())
+    data = redact.mask_bytes(path.read_bytes(), redact.secret_values(ctx))
     if not with_requests:
         clean = records_without_requests if path.name == collect.JOURNAL else text_without_requests
         data = clean(data)

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from . import diagnostics, facts, ledger, record, redact, releases, unit
+from . import diagnostics, facts, foreign, ledger, record, redact, releases, unit
 from .errors import AgentError
 from .registry import Context
 from .run_journal import journal_of_run
@@ -68,8 +68,9 @@ def sources(ctx: Context, name: str, invocation: str) -> Iterator[Tuple[str, Cal
 
 def gather(ctx: Context, name: str, invocation: str, folder: Path) -> Iterator[str]:
     """Write what can be had into `folder`, without secrets; each file's name when it is there."""
-    secrets = [value.encode() for value in redact.secret_values(ctx)]
+    secrets = redact.secret_values(ctx)
     until = time.monotonic() + ALL_S
+    masks = foreign_secrets(name)
     for filename, make in sources(ctx, name, invocation):
         if time.monotonic() > until:
             return
@@ -77,10 +78,28 @@ def gather(ctx: Context, name: str, invocation: str, folder: Path) -> Iterator[s
             data = make()
         except (OSError, AgentError, ValueError) as error:
             data = f"not to be had: {error}\n".encode()
-        for secret in secrets:
-            data = data.replace(secret, redact.MASK.encode())
+        data = redact.mask_bytes(data, secrets)
+        if filename.endswith(".txt"):
+            text = data.decode(errors="replace")
+            masks.learn([text])
+            data = masks.clean(text).encode()
+        else:
+            data = redact.mask_bytes(data, masks.written())
         (folder / filename).write_bytes(data)
         yield filename
+
+
+def foreign_secrets(name: str) -> foreign.Masks:
+    """What a unit's settings say in plain text: a drop-in of its owner has secrets that no release knows of."""
+    masks = foreign.Masks()
+    try:
+        masks.learn(
+            text.decode(errors="replace")
+            for text in (run(["systemctl", "cat", "--no-pager", unit.service(name)]), argv(name))
+        )
+    except (OSError, AgentError):
+        return masks
+    return masks
 
 
 def run(command: List[str], seconds: float = COMMAND_S, most: int = FILE_BYTES) -> bytes:

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,10 +53,15 @@ def sha256(content: bytes) -> str:
 
 
 def digest(path: Path) -> Optional[str]:
-    """sha256 (hex) of a file's bytes; None when there is no such file."""
+    """sha256 (hex) of a file's bytes; None when there is no such file. OSError for a pipe or a device, which may have
+    no end."""
     found = hashlib.sha256()
     try:
-        with path.open("rb") as stream:
+        # A pipe, too, is opened without waiting for somebody to write into it.
+        fd = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
             for chunk in iter(lambda: stream.read(CHUNK), b""):
                 found.update(chunk)
     except FileNotFoundError:

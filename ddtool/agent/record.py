@@ -139,7 +139,7 @@ def _read_record(path: Path) -> Dict[str, str]:
         return {}
     hashes = {}
     for row in rows:
-        if len(row) >= 2 and row[1].startswith("sha256="):
+        if len(row) >= 2 and row[1].startswith("sha256=") and ".." not in row[0].split("/"):
             encoded = row[1][len("sha256=") :]
             try:
                 hashes[row[0]] = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict
+
+from .errors import PreflightError
 
 Handler = Callable[..., Any]
 OPS: Dict[str, Handler] = {}
@@ -17,6 +21,26 @@ class Context:
     state: Path = Path("/var/lib/ddtool")
     run: Path = Path("/run/ddtool")
     units: Path = Path("/etc/systemd/system")
+
+
+def require_own(ctx: Context) -> None:
+    """PreflightError when somebody else could put other files where ddtool keeps its state, or other folders above it.
+
+    What is read there is believed: agents to run, bytes to restore, transactions to undo.
+    """
+    for folder in (ctx.state, ctx.run):
+        for one in dict.fromkeys((folder, folder.resolve(), *folder.parents, *folder.resolve().parents)):
+            try:
+                about = one.stat()
+            except OSError:
+                continue
+            shared = about.st_mode & 0o022 and not (about.st_mode & stat.S_ISVTX and one != folder)
+            if shared or about.st_uid not in (0, os.geteuid()):
+                raise PreflightError(
+                    f"{one} belongs to uid {about.st_uid} with mode {about.st_mode & 0o7777:o}: others than root may "
+                    f"change what ddtool keeps in {folder}",
+                    f"look at what is in it, then: chown root: {one} && chmod go-w {one}",
+                )
 
 
 def op(name: str) -> Callable[[Handler], Handler]:

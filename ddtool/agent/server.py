@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, Optional
 
 from .errors import AgentError, RequestTimeout, UsageError
 from .redact import Redactor
-from .registry import OPS, Context
+from .registry import OPS, Context, require_own
 
 IDLE_EXIT_S = 60.0
 BEAT_S = 5.0
@@ -75,6 +75,7 @@ class Server:
             handler = OPS.get(request["op"])
             if handler is None:
                 raise UsageError(f"this agent does not know the request {request['op']!r}")
+            require_own(self.ctx)
             if inspect.isgeneratorfunction(handler):
                 self._stream(ident, handler(self.ctx, **request.get("args", {})))
                 return

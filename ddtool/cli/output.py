@@ -17,21 +17,31 @@ if TYPE_CHECKING:
 
     from ddtool.errors import DdtoolError
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Control characters, and those by which a text can show its letters in another order than they are read.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @cache
 def stdout() -> Console:
-    from rich.console import Console
-
-    return Console(markup=False, highlight=False, emoji=False)
+    return _console(stderr=False)
 
 
 @cache
 def stderr() -> Console:
-    from rich.console import Console
+    return _console(stderr=True)
 
-    return Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+def _console(*, stderr: bool) -> Console:
+    """Whatever is printed on it goes through `safe`: one forgotten call must not let a host write to the terminal."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Cleaning(Console):
+        def render(self, renderable: Any, options: Any = None) -> Any:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(safe(segment.text), segment.style)
+
+    return Cleaning(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
 def safe(text: object) -> str:
@@ -81,7 +91,7 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{question} There is no terminal to ask.", hint="add --yes")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(safe(question), err=True):
         raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 import time
 import zlib
@@ -24,7 +25,8 @@ JOURNAL = "journal.jsonl"
 INSTALLATION = "installation.json"
 PROFILE = "profile.yaml"
 VERDICT = "verdict.json"
-FILE_BYTES = 64 << 20
+ALL_BYTES = 512 << 20  # unpacked; ours have at most a fifth of that
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 Json = dict[str, Any]
 
@@ -78,27 +80,36 @@ def read(path: Path) -> Bundle:
 
 
 def unpack(data: bytes, what: str = "the bundle") -> Bundle:
+    """Unpacked as a whole first, with a limit: a small archive can hold terabytes, in a member or in its headers."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
-            files = {
-                member.name.rpartition("/")[2]: content(tar, member) for member in tar if member.isfile()
-            }
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raw = gzip.GzipFile(fileobj=io.BytesIO(data)).read(ALL_BYTES + 1)
+        if len(raw) > ALL_BYTES:
+            raise UsageError(f"{what} holds more than {ALL_BYTES >> 20} MiB", hint="ddtool made no such bundle")
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
+            files = {name_in(member): content(tar, member) for member in tar if member.isfile()}
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
         raise UsageError(f"{what} is damaged: {error}", hint="fetch it again: ddtool crash bundle") from error
-    return of_files(files, what)
+    return of_files({name: data for name, data in files.items() if FILE_NAME.fullmatch(name)}, what)
+
+
+def name_in(member: tarfile.TarInfo) -> str:
+    return member.name.rpartition("/")[2]
 
 
 def content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     stream = tar.extractfile(member)
     assert stream is not None  # it is a file
-    return stream.read(FILE_BYTES)
+    return stream.read()
 
 
 def of_files(files: dict[str, bytes], what: str) -> Bundle:
     try:
         manifest = json.loads(files.pop(MANIFEST))
         schema = manifest["schema"]
-    except (KeyError, ValueError, TypeError) as error:
+        manifest["unix"] = float(manifest.get("unix", 0))
+        time.gmtime(manifest["unix"])  # a moment that there is
+        listed = list(map(str, manifest.get("files", [])))
+    except (KeyError, ValueError, TypeError, OverflowError, OSError, RecursionError) as error:
         raise UsageError(
             f"{what} is no evidence bundle: it has no readable {MANIFEST}", hint="give the log itself"
         ) from error
@@ -106,7 +117,7 @@ def of_files(files: dict[str, bytes], what: str) -> Bundle:
         raise UsageError(
             f"{what} is {schema}; this ddtool reads {SCHEMA}", hint="use the ddtool that made it"
         )
-    return Bundle({**manifest, "files": list(manifest.get("files", []))}, files)
+    return Bundle({**manifest, "files": listed}, files)
 
 
 def pack(bundle: Bundle) -> bytes:
@@ -140,7 +151,9 @@ def write(bundle: Bundle, path: Path) -> None:
 
 
 def name_of(bundle: Bundle) -> str:
-    """`ddtool-UNIT-20251129T190102-4f1c9a2b`: unit, end of the run in UTC, its invocation."""
+    """`ddtool-UNIT-20251129T190102-4f1c9a2b`: unit, end of the run in UTC, its invocation. A file's name, whatever
+    the host says these are."""
     manifest = bundle.manifest
     moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(manifest.get("unix", 0)))
-    return f"ddtool-{manifest.get('unit')}-{moment}-{str(manifest.get('invocation'))[:8]}"
+    name = f"ddtool-{manifest.get('unit')}-{moment}-{str(manifest.get('invocation'))[:8]}"
+    return re.sub(r"[^A-Za-z0-9_.@-]", "_", name)[:200]

@@ -121,5 +121,9 @@ def fetch(
     stream = agent.stream(
         "crash.read", folder=folder, names=list(names) if names else None, with_requests=with_requests
     )
-    pieces = [base64.b64decode(piece) for piece in stream if piece]
-    return bundles.unpack(b"".join(pieces), f"the evidence {folder} from the host")
+    data = bytearray()
+    for piece in filter(None, stream):
+        data += base64.b64decode(piece)
+        if len(data) > bundles.ALL_BYTES:
+            raise HostError(f"the host sends evidence without end: {folder}")
+    return bundles.unpack(bytes(data), f"the evidence {folder} from the host")

@@ -13,7 +13,7 @@ SOURCES = {"pid1": "systemd", "kernel": "kernel"}
 STYLES = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "bold red"}
 DIAGNOSTIC = "ddtool-diag/1 "
 
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Line(NamedTuple):

@@ -87,7 +87,8 @@ def config_file(profile: Profile, secrets: Mapping[str, str]) -> dict[str, Any]:
             value = value.resolve(secrets)
         elif isinstance(value, dict):
             value = json.dumps(value, sort_keys=True)
-        if isinstance(value, str) and value.startswith("-"):
+        texts = value if isinstance(value, list) else [value]
+        if any(isinstance(text, str) and text.startswith("-") for text in texts):
             raise ProfileError(f"the value of --{name} starts with a dash: SGLang would read it as an option")
         result[name] = value
     return result

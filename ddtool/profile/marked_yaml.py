@@ -12,6 +12,8 @@ from ddtool.errors import ProfileError
 
 Loc = tuple[str | int, ...]
 
+MOST_VALUES, DEEPEST = 20_000, 40
+
 
 @dataclass
 class Marked:
@@ -37,6 +39,8 @@ def read(path: Path) -> Marked:
         raise ProfileError(f"cannot read {path}: {error}") from error
     except yaml.YAMLError as error:
         raise ProfileError(f"{_yaml_place(path, error)}: not valid YAML: {_yaml_problem(error)}") from error
+    except RecursionError as error:
+        raise ProfileError(f"{path}: nested too deeply for a profile") from error
     if not isinstance(root, yaml.MappingNode):
         raise ProfileError(f"{path}:1: a profile is a mapping of sections")
     marked = Marked({}, {(): f"{path}:1"})
@@ -45,6 +49,8 @@ def read(path: Path) -> Marked:
 
 
 def _value(node: yaml.Node, loc: Loc, path: Path, marks: dict[Loc, str]) -> Any:
+    if len(marks) > MOST_VALUES or len(loc) > DEEPEST:  # an alias of aliases of aliases, or one that holds itself
+        raise ProfileError(f"{path}:{node.start_mark.line + 1}: larger or deeper than any profile")
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:

@@ -12,6 +12,7 @@ from typing import Any
 from ddtool.errors import (
     ConnectionLost,
     DdtoolError,
+    HostError,
     PreflightError,
     RequestTimeout,
     from_agent,
@@ -94,12 +95,24 @@ class Agent:
             (size,) = struct.unpack(">I", self._read(4, deadline, op))
             if size > MAX_FRAME:
                 raise ConnectionLost(f"{self.host.name}: the agent's answer to {op} is not a frame")
-            reply: dict[str, Any] = json.loads(self._read(size, deadline, op))
+            reply = self._object(self._read(size, deadline, op), op)
             if reply.get("id") != ident:
                 continue  # the tail of a stream that the caller has left
             if reply.get("ok") is False:
-                raise from_agent(reply["error"])
+                raise from_agent(reply.get("error"))
             return reply
+
+    def _object(self, data: bytes, op: str) -> dict[str, Any]:
+        """What came is from a host that need not be what it says."""
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise ConnectionLost(
+                f"{self.host.name}: the agent's answer to {op} is not JSON", why=str(error)[:200]
+            ) from error
+        if not isinstance(found, dict):
+            raise ConnectionLost(f"{self.host.name}: the agent's answer to {op} is not an object")
+        return found
 
     def _read(self, size: int, deadline: float, op: str) -> bytes:
         while len(self._buffer) < size:
@@ -126,14 +139,20 @@ class Agent:
     def _handshake(self) -> None:
         deadline = time.monotonic() + HANDSHAKE_S
         hello = self._greeting(deadline)
-        self.python, self.uid = tuple(hello["python"]), hello["uid"]
+        try:
+            self.python, self.uid = tuple(map(int, hello["python"])), int(hello["uid"])
+            have = bool(hello["have"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise HostError(
+                f"{self.host.name}: what answers there is not ddtool's agent", why=f"its first line: {hello}"
+            ) from error
         if self.python < (3, 8):
             version = ".".join(map(str, self.python))
             raise PreflightError(
                 f"{self.host.name}: python3 is {version}; the agent needs 3.8 or later",
                 hint="install a newer python3 on the host",
             )
-        if not hello["have"]:
+        if not have:
             self._channel.send(len(self._zipapp).to_bytes(8, "big") + self._zipapp)
             answer = self._greeting(deadline)
             if "error" in answer:
@@ -147,8 +166,7 @@ class Agent:
             if newline:
                 self._buffer = bytearray(rest)
                 if line.startswith(prefix):
-                    hello: dict[str, Any] = json.loads(line[len(prefix) :])
-                    return hello
+                    return self._object(line[len(prefix) :], "the handshake")
                 self._noise += line + newline
             if len(self._noise) + len(self._buffer) > GREETING_LIMIT:
                 raise endless_noise(self._told(), self.host.name)
