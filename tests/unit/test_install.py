@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,21 @@ def test_only_what_is_registered_is_ever_removed(ctx: Context, tmp_path: Path) -
     (tmp_path / "mine").mkdir()
     install.discard(ctx, str(tmp_path / "mine"))
     assert (tmp_path / "mine").exists()
+
+
+def test_by_hand_takes_them_away_as_the_page_says(
+    ctx: Context, tmp_path: Path, house: wheelhouse.Wheelhouse
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "by-hand.md"
+    (block,) = [text for text in page.read_text().split("```") if "environments/*.json" in text]
+    args = step_args(tmp_path / "venv", house)
+    (Path(args["path"]) / "bin").mkdir(parents=True)
+    install._register(ctx, args)
+    install.point(tmp_path / "venv", args["path"])
+    (tmp_path / "venv-mine").mkdir()
+    script = f"STATE={ctx.state}\n" + block.removeprefix("sh\n")
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=True)
+    assert sorted(path.name for path in tmp_path.glob("venv*")) == ["venv-mine"]
 
 
 class Watched:
