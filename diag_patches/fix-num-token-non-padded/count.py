@@ -5,13 +5,14 @@ def _ddtool_non_padded(emit):
 
     told = []
 
-    def count(worker, batch):
+    def count(worker, batch, *asked):
+        """`asked`: what SGLang's own question, whether a graph reads the field, takes in this release."""
         from sglang.srt.model_executor.forward_batch_info import enable_num_token_non_padded
 
         tokens = batch.input_ids.numel()
         if batch.num_token_non_padded_cpu is None:
             batch.num_token_non_padded_cpu = tokens
-        if batch.num_token_non_padded is not None or not enable_num_token_non_padded():
+        if batch.num_token_non_padded is not None or not enable_num_token_non_padded(*asked):
             return
         # Filled on the device: a copy from the host would wait for it in every round
         batch.num_token_non_padded = torch.full((), tokens, dtype=torch.int32, device=batch.input_ids.device)

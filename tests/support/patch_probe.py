@@ -57,6 +57,26 @@ class Answer:
     cost_us: float | None
 
 
+def shortcomings(answer: Answer, looks_on: bool) -> list[str]:
+    """Why a patch is not proven by these cases; `looks_on`: a diagnostic, which must change nothing."""
+    wrong = []
+    if not any(answer.expected.values()):
+        wrong.append("no case provokes it")
+    for case, expected in answer.expected.items():
+        patched, wheel = answer.patched[case], answer.wheel[case]
+        if patched.events != expected:
+            wrong.append(f"{case}: {patched.events}, not {expected}")
+        if wheel.markers:
+            wrong.append(f"{case}: the wheel itself writes markers")
+        if case == "healthy" and (patched.error or expected):
+            wrong.append(f"{case}: {patched.error or 'an event is expected'}")
+        if looks_on and patched.result != wheel.result:
+            wrong.append(f"{case}: the answer is {patched.result}, not {wheel.result}")
+        if looks_on and not patched.events and patched != wheel:
+            wrong.append(f"{case}: {patched}, not {wheel}")
+    return wrong
+
+
 def probe_of(name: str) -> Path:
     return PROBES / f"{name.replace('-', '_')}.py"
 

@@ -37,7 +37,8 @@ def choose(
         "get_flags": lambda: SimpleNamespace(capture=SimpleNamespace(enable_torch_compile=False)),
         "get_attention_tp_size": lambda: 8,
         "get_attention_cp_size": lambda: cp,
-        "require_gathered_buffer": lambda *_: gathered,
+        "require_mlp_tp_gather": lambda *_: False,
+        "require_attn_tp_gather": lambda *_: gathered,
         "DllmConfig": SimpleNamespace(from_server_args=lambda _: None),
     }
     runner = fakes.model_runner(False, server_args=arguments, req_to_token_pool=SimpleNamespace(size=pool))

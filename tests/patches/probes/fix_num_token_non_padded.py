@@ -75,7 +75,11 @@ def case(experts_spread: bool, rounds: int = 1) -> Any:
         seen: list[Any] = []
         this = worker(seen)
         with (
-            fakes.replaced(forward_batch_info, enable_num_token_non_padded=lambda: experts_spread),
+            fakes.replaced(
+                forward_batch_info,
+                get_moe_expert_parallel_world_size=lambda: 1 + experts_spread,
+                get_parallel=lambda: SimpleNamespace(moe_ep_size=1 + experts_spread),
+            ),
             fakes.replaced(module, **stand_ins),
         ):
             for _ in range(rounds):

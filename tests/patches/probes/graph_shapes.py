@@ -44,7 +44,9 @@ def prepare(
         if file == RUNNER_V1
         else module.DecodeCudaGraphRunner.load_batch
     )
-    with fakes.replaced(module, build_replay_fb_view=MagicMock(), enable_num_token_non_padded=lambda: False):
+    with fakes.replaced(
+        module, build_replay_fb_view=MagicMock(), enable_num_token_non_padded=lambda *_: False
+    ):
         method(runner, batch)
     return {name: buffers[name].tolist() for name in COPIED}
 
