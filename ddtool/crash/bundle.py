@@ -84,7 +84,9 @@ def unpack(data: bytes, what: str = "the bundle") -> Bundle:
     try:
         raw = gzip.GzipFile(fileobj=io.BytesIO(data)).read(ALL_BYTES + 1)
         if len(raw) > ALL_BYTES:
-            raise UsageError(f"{what} holds more than {ALL_BYTES >> 20} MiB", hint="ddtool made no such bundle")
+            raise UsageError(
+                f"{what} holds more than {ALL_BYTES >> 20} MiB", hint="ddtool made no such bundle"
+            )
         with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
             files = {name_in(member): content(tar, member) for member in tar if member.isfile()}
     except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:

@@ -58,7 +58,9 @@ def with_stacks(verdict: Verdict, bundle: Bundle) -> Verdict:
         )
     said = "; ".join(f"{', '.join(who)}: {place}" for place, who in places.items())
     missing = tuple(item for item in verdict.missing if not item.startswith("a traceback"))
-    return replace(verdict, cause=f"{verdict.cause} Stacks: {said}.", missing=missing, remedy=WITH_STACKS)
+    return replace(
+        verdict, cause=f"{verdict.cause.rstrip('.')}; stacks: {said}.", missing=missing, remedy=WITH_STACKS
+    )
 
 
 def standing(bundle: Bundle) -> Iterator[tuple[str, str]]:

@@ -69,7 +69,7 @@ def _applies(signature: Signature, line: Line, groups: Mapping[str, str], scene:
         and (not signature.only or any(compiled(each).search(line.text) for each in signature.only))
         and (signature.where == "line" or scene.is_error(line))
         and (not signature.phase or scene.phase(line) in signature.phase)
-        and (not signature.numbers or _in_bounds(signature.numbers, groups))
+        and (not signature.numbers or _in_bounds(signature.numbers, groups, scene))
         and _few_batches(signature, line, scene)
         and all(
             any(scene.matches(scope, each, line) for each in listed)
@@ -81,7 +81,7 @@ def _applies(signature: Signature, line: Line, groups: Mapping[str, str], scene:
     )
 
 
-def _in_bounds(bounds: Mapping[str, int], groups: Mapping[str, str]) -> bool:
+def _in_bounds(bounds: Mapping[str, int], groups: Mapping[str, str], scene: Scene) -> bool:
     if "a" not in groups or "b" not in groups:
         return False
     small, large = sorted((int(groups["a"]), int(groups["b"])))
@@ -89,7 +89,17 @@ def _in_bounds(bounds: Mapping[str, int], groups: Mapping[str, str]) -> bool:
         small >= bounds.get("smallest_at_least", 0)
         and large - small >= bounds.get("gap_at_least", 0)
         and large - small <= bounds.get("gap_at_most", large)
+        and (
+            "context_gap_at_most" not in bounds
+            or _near_context(bounds["context_gap_at_most"], small, large, scene)
+        )
     )
+
+
+def _near_context(most: int, small: int, large: int, scene: Scene) -> bool:
+    """Whether one of two numbers is near the context length, which few servers say and every log may lack."""
+    context = scene.known.context
+    return context is None or min(abs(small - context), abs(large - context)) <= most
 
 
 def _few_batches(signature: Signature, line: Line, scene: Scene) -> bool:

@@ -24,6 +24,9 @@ from ddtool.crash.signatures import TIERS, Catalogue
 
 SAME_MOMENT_S = 1.0
 SAME_MOMENT_LINES = 120  # where no line has a time
+SURVIVED_BATCHES = (
+    3  # so many later ones show, without a clock, that it went on: other ranks may still print one
+)
 BEFORE_END_S = 300.0  # how far back from a bad end something may lie that batches have outlived
 BEFORE_END_LINES = 400
 
@@ -124,6 +127,8 @@ def _not_survived(scene: Scene, roots: Sequence[Hit], ended_badly: bool) -> list
 def _was_survived(scene: Scene, hit: Hit) -> bool:
     good = scene.attempt.last_good
     if good is not None and good > hit.number:
+        if not scene.has_clock and sum(number > hit.number for number in scene.batches) >= SURVIVED_BATCHES:
+            return True
         return _gap(scene, hit.number, good, SAME_MOMENT_LINES) > SAME_MOMENT_S
     return _reached_more(scene, hit)
 

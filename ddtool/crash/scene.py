@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ddtool.crash import events
 from ddtool.crash.model import Attempt, Frame, Line, Traceback
+from ddtool.crash.numbers import Numbers, of_log
 from ddtool.crash.signatures import compiled
 
 # Lines of a log that name a lot and say nothing about a failure beside them.
@@ -138,6 +139,11 @@ class Scene:
         return self.attempt.phase_at(line.number, line.rank)
 
     @cached_property
+    def known(self) -> Numbers:
+        """What the server printed about its own arguments."""
+        return of_log(line.text for line in [*self.lines, *self.attempt.aside])
+
+    @cached_property
     def batches(self) -> list[int]:
         return [line.number for line in self.lines if events.is_good(line)]
 
@@ -151,8 +157,13 @@ class Scene:
             said.append(now)
         return said
 
+    @cached_property
+    def has_clock(self) -> bool:
+        """Whether times tell lines apart; a paste whose lines all carry one stamp has none."""
+        return len({second for second in self.seconds if second is not None}) > 1
+
     def second(self, number: int) -> float | None:
-        return self.seconds[min(self.index(number), len(self.lines) - 1)]
+        return self.seconds[min(self.index(number), len(self.lines) - 1)] if self.has_clock else None
 
 
 def chain(last: Traceback) -> Iterator[Traceback]:

@@ -39,6 +39,7 @@ _SEGFAULT = re.compile(r"(?P<comm>\S+?)\[(?P<pid>\d+)\]: segfault at|traps: (?P<
 _OF_ONE_PROCESS = {"13", "31", "43", "45", "68", "69", "94"}  # Xids that a program brings upon itself
 _NAMES_PROCESS = (_KILLED, _OOM_TASK, _REAPED, _INVOKED, _SEGFAULT, _XID)
 _COMM_LENGTH = 15  # characters of a name that the kernel keeps
+_OOMD = re.compile(r"Killed (?P<group>/\S+) due to memory ")  # systemd-oomd
 _GROUP_UNIT = re.compile(r"/([\w@.:\\-]+\.(?:service|scope))(?:/|$)")
 
 
@@ -46,8 +47,10 @@ def divide(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     """(lines that may be evidence, lines set aside), both in order."""
     quoted = set(_quoted(lines))
     strangers = _foreign_idents(lines)
+    strangers |= _neighbours([line for line in lines if line.ident not in strangers])
     unit_lines = [line for line in lines if line.source == "unit" and line.ident not in strangers]
     units = _foreign_units(lines, unit_lines)
+    servers = {line.ident for line in unit_lines if line.ident}
     processes = _Processes(lines, unit_lines, units)
     kept: list[Line] = []
     aside: list[Line] = []
@@ -55,7 +58,7 @@ def divide(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
         other = (
             index in quoted
             or (line.source == "unit" and line.ident in strangers)
-            or (line.source == "pid1" and _is_foreign_unit(line, units))
+            or (line.source == "pid1" and _is_foreign_unit(line, units, servers))
             or (line.source == "kernel" and processes.is_foreign(line))
         )
         (aside if other else kept).append(line)
@@ -99,6 +102,22 @@ def _foreign_idents(lines: Iterable[Line]) -> set[str | None]:
     return {writer for writer in writers - ours if writer and not _WITNESS.match(writer)}
 
 
+def _neighbours(lines: Sequence[Line]) -> set[str | None]:
+    """Writers that are called like another unit than the server's: they may use a GPU too, but they never start or
+    serve a model. None if no writer does, or several units might be the server's."""
+    servers = {line.ident for line in lines if line.source == "unit" and _serves(line)}
+    if not servers:
+        return set()
+    writers = {line.ident for line in lines if line.source == "unit" and line.ident} - servers
+    units = {unit for line in lines if line.source == "pid1" and (unit := unit_of(line))}
+    others = {unit for unit in units if not any(ident and _akin(unit, ident) for ident in servers)}
+    return {ident for ident in writers if any(_akin(unit, ident) for unit in others)}
+
+
+def _serves(line: Line) -> bool:
+    return events.phase_of(line) is not None or events.is_good(line)
+
+
 def _foreign_units(lines: Sequence[Line], unit_lines: Sequence[Line]) -> set[str]:
     """Units that are not the service's: the service's has a name or a description like it, or else has not ended
     before its last success."""
@@ -127,10 +146,15 @@ def unit_of(line: Line) -> str | None:
     return (found["unit"] or found["named"]) if found else None
 
 
-def _is_foreign_unit(line: Line, units: set[str]) -> bool:
+def _is_foreign_unit(line: Line, units: set[str], servers: set[str]) -> bool:
     unit = unit_of(line)
     if unit:
         return unit in units
+    if killed := _OOMD.match(line.text):
+        group = _GROUP_UNIT.search(killed["group"])
+        return not group or not (
+            _DESCRIBED.search(group[1]) or any(_akin(group[1], ident) for ident in servers)
+        )
     # "Started Session 3 of User root": a description without a unit, which may be ours only if it says so.
     described = re.match(r"(?:Start|Stopp|Finish|Reload)\w+ (.*)", line.text)
     return described is not None and not _DESCRIBED.search(described[1])

@@ -14,7 +14,8 @@ One file has a `layer`, its `categories`, `sets` of expressions that any file ma
     where: error             the line must be the error line of an exception
     requires, forbids        scope -> expressions of which one must (none may) match there; see SCOPES
     phase                    the phases in which it counts
-    numbers                  bounds for the groups `a` and `b`: smallest_at_least, gap_at_least, gap_at_most
+    numbers                  bounds for the groups `a` and `b`: smallest_at_least, gap_at_least, gap_at_most, and
+                             context_gap_at_most: of the nearer one to the context length, if the log says that
     batches_at_most          it counts only before that many batches were served
     subcodes                 finer sub-codes: `match`, `in` (a scope, else the line), `and`, `subcode`; the first wins
     cause, remedy, next      one sentence (with `{line}` or named groups), what to do, the next command
@@ -52,7 +53,7 @@ SCOPES = ("line", "block", "innermost", "before", "after", "attempt", "near-befo
 FALLBACK = 30  # a signature lighter than this only says that something failed
 
 _ROLES = ("root", "cascade", "confirmation", "advisory")
-_NUMBERS = {"smallest_at_least", "gap_at_least", "gap_at_most"}
+_NUMBERS = {"smallest_at_least", "gap_at_least", "gap_at_most", "context_gap_at_most"}
 
 
 @dataclass(frozen=True, slots=True)

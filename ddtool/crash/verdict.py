@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 CASCADE_MOST = 12
 EVIDENCE_MOST = 12
 TEXT_MOST = 600  # characters of a quoted line
+GIST_LEAST, GIST_MOST = 48, 160  # of what a sentence of ours repeats of it
 
 _MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
 _LOST = re.compile(
-    r"Suppressed \d+ messages|journal.{0,40}(?:gap|vacuum|rotated)|Missed \d+ kernel messages", re.I
+    r"Suppressed \d+ messages|journal.{0,40}(?:gap|vacuum|rotated)|Missed \d+ kernel messages|"
+    r"is left out here|dropped lines here|records (?:are|may be) missing|journal from before is gone",
+    re.I,
 )
+# What stands before a message and tells nothing: "[rank3]:", "(EngineCore_DP0 pid=77) ERROR 03-02 04:12:30 [core.py:700]".
+_HEAD = re.compile(
+    r"(?:\[rank\d+\]: ?)?(?:\[[EWIFV]\d{3,4} [\d:.]+ [\w.]+:\d+\] ?)?(?:\[Rank \d+\] ?)?"
+    r"(?:\(\w+ pid=\d+\) )?(?:(?:ERROR|WARNING|CRITICAL|INFO)[ :][\d: -]*(?:\[[\w.]+:\d+\])? ?)?"
+)
+_STOP = re.compile(r"(?<=[\w)\]'\"`])[.!] +(?=[A-Z])")  # between two sentences
 _DRAFT = re.compile(
     r"draft_(?:worker|runner|model)|_draft|dflash_draft|draft_extend|draft_forward|eagle_draft|proposer|drafter",
     re.I,
@@ -40,11 +49,11 @@ def healthy(finding: Finding | None) -> Verdict:
     stopped = finding is not None and finding.stopped_on_purpose
     served = finding is not None and finding.scene.attempt.served
     is_cut = finding is not None and any(not each.kind for each in finding.scene.attempt.tracebacks)
-    cause = "The service was stopped on purpose." if stopped else "Nothing in this log ended the service."
+    cause = "The service was stopped on purpose" if stopped else "Nothing in this log ended the service"
     return Verdict(
         category="no_crash",
         subcode="stopped" if stopped else "healthy",
-        cause=f"{cause} It holds a traceback without its last line." if is_cut else cause,
+        cause=f"{cause}; it holds a traceback without its last line." if is_cut else f"{cause}.",
         first_cause=None,
         cascade=(),
         evidence=(),
@@ -69,7 +78,7 @@ def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
     return Verdict(
         category=category.name,
         subcode=subcode,
-        cause=" ".join(said),
+        cause=_one_sentence(said),
         first_cause=_quote(hit.line, scene, hit),
         cascade=tuple(_cascade(finding)),
         evidence=tuple(_evidence(finding)),
@@ -100,7 +109,7 @@ def _undecided(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
     return Verdict(
         category=category.name,
         subcode=f"hang-{hung}" if hung else None,
-        cause=" ".join([cause, *([f"Innermost frames: {'; '.join(where)}."] if where else [])]),
+        cause=_one_sentence([cause, *([f"innermost frames: {'; '.join(where)}"] if where else [])]),
         first_cause=first,
         cascade=tuple(_cascade(finding)),
         evidence=tuple(_quote(line, scene) for line in lines),
@@ -127,17 +136,29 @@ def _is_finer(finer: Finer, line: Line, scene: Scene) -> bool:
 
 def _sentence(template: str, hit: Hit) -> str:
     """The signature's sentence. What follows its colon is left out if a group that it names is not there."""
-    known = {"line": _shortened(hit.line.text).rstrip("."), **hit.groups}
+    known = {"line": gist(hit.line.text), **hit.groups}
     if any(name not in known or not known[name] for name in _PLACE.findall(template)):
         template = template.partition(":")[0] + "."
     return _PLACE.sub(lambda place: known.get(place[1], "?"), template)
 
 
+def gist(text: str) -> str:
+    """What a message says first, without advice and what it repeats of its own accord."""
+    message = text[_HEAD.match(text).end() :].strip()  # type: ignore[union-attr]  it matches the empty text too
+    first, *more = _STOP.split(message, maxsplit=2)
+    if more and len(first) < GIST_LEAST:
+        first = f"{first}, {more[0][0].lower()}{more[0][1:]}"
+    short = first.rstrip(" .:;,")
+    return short if len(short) <= GIST_MOST else short[: GIST_MOST - 1].rstrip() + "…"
+
+
+def _one_sentence(said: Iterable[str]) -> str:
+    return "; ".join(part.rstrip(".") for part in said) + "."
+
+
 def _numbers(hit: Hit, scene: Scene, context: Context) -> Iterator[str]:
     if {"a", "b"} <= hit.groups.keys():
-        known = context.numbers.over(
-            numbers.of_log(line.text for line in [*scene.lines, *scene.attempt.aside])
-        )
+        known = context.numbers.over(scene.known)
         said = known.explained(int(hit.groups[name]) for name in ("a", "b"))
         if said:
             yield said
@@ -150,9 +171,9 @@ def _diagnosed(finding: Finding, context: Context) -> Iterator[str]:
     if event:
         yield _of_graph_copy(event)
     if context.outcome:
-        yield f"Outcome of the diagnostic run: {context.outcome}."
+        yield f"outcome of the diagnostic run: {context.outcome}"
     elif context.diagnostics and not event:
-        yield f"Enabled and silent: {', '.join(context.diagnostics)}."
+        yield f"enabled and silent: {', '.join(context.diagnostics)}"
 
 
 def _of_graph_copy(event: Mapping[str, Any]) -> str:
@@ -164,7 +185,7 @@ def _of_graph_copy(event: Mapping[str, Any]) -> str:
         else f"has shape {event.get('src_shape')} for {event.get('dst_shape')}"
     )
     who = f"{event.get('worker') or 'unknown'} worker, rank {event.get('rank')}"
-    return f"Diagnostic {event.get('patch')}: entry {index} of the copy, {name}, {fault} ({who})."
+    return f"diagnostic {event.get('patch')}: entry {index} of the copy, {name}, {fault} ({who})"
 
 
 def marker(line: Line) -> Mapping[str, Any] | None:
@@ -238,19 +259,21 @@ def _ranks(finding: Finding) -> Iterator[dict[str, Any]]:
         own = said.get(rank)
         yield {
             "rank": rank,
-            "phase": _phase_of(rank, own, scene),
+            "phase": _phase_of(rank, own or cause, scene),
             "line": own.number if own else None,
-            "text": _shortened(own.line.text) if own else None,
+            "text": gist(own.line.text) if own else None,
             "first": own is not None and own is cause,
         }
 
 
-def _phase_of(rank: int, said: Hit | None, scene: Scene) -> str | None:
-    """The last phase that a rank announced; ranks that announce none are where the others were."""
-    reached = [phase for _, phase in scene.attempt.phases.get(rank, ()) if phase != "ended"]
-    if reached:
-        return reached[-1]
-    return scene.attempt.phase_at(said.number) if said else None
+def _phase_of(rank: int, told: Hit | None, scene: Scene) -> str:
+    """The last phase that a rank announced; ranks that announce none were where the others were at the time."""
+    own = [phase for _, phase in scene.attempt.phases.get(rank, ()) if phase != "ended"]
+    if own:
+        return own[-1]
+    over = (number for steps in scene.attempt.phases.values() for number, phase in steps if phase == "ended")
+    last = min(over, default=scene.lines[-1].number + 1) - 1
+    return scene.attempt.phase_at(min(told.number, last) if told else last)
 
 
 def _rank(line: Line, scene: Scene) -> int | None:
