@@ -14,6 +14,7 @@ from ddtool.crash.judge import Finding
 from ddtool.crash.model import FirstCause, Line, Traceback, Verdict, Worker
 from ddtool.crash.scene import Scene, chain, frame_text
 from ddtool.crash.signatures import Catalogue, Finer
+from ddtool.crash.wording import gist, one_sentence
 
 if TYPE_CHECKING:
     from ddtool.crash.classify import Context
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 CASCADE_MOST = 12
 EVIDENCE_MOST = 12
 TEXT_MOST = 600  # characters of a quoted line
-GIST_LEAST, GIST_MOST = 48, 160  # of what a sentence of ours repeats of it
 
 _MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
 _LOST = re.compile(
@@ -29,12 +29,6 @@ _LOST = re.compile(
     r"is left out here|dropped lines here|records (?:are|may be) missing|journal from before is gone",
     re.I,
 )
-# What stands before a message and tells nothing: "[rank3]:", "(EngineCore_DP0 pid=77) ERROR 03-02 04:12:30 [core.py:700]".
-_HEAD = re.compile(
-    r"(?:\[rank\d+\]: ?)?(?:\[[EWIFV]\d{3,4} [\d:.]+ [\w.]+:\d+\] ?)?(?:\[Rank \d+\] ?)?"
-    r"(?:\(\w+ pid=\d+\) )?(?:(?:ERROR|WARNING|CRITICAL|INFO)[ :][\d: -]*(?:\[[\w.]+:\d+\])? ?)?"
-)
-_STOP = re.compile(r"(?<=[\w)\]'\"`])[.!] +(?=[A-Z])")  # between two sentences
 _DRAFT = re.compile(
     r"draft_(?:worker|runner|model)|_draft|dflash_draft|draft_extend|draft_forward|eagle_draft|proposer|drafter",
     re.I,
@@ -78,7 +72,7 @@ def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
     return Verdict(
         category=category.name,
         subcode=subcode,
-        cause=_one_sentence(said),
+        cause=one_sentence(said),
         first_cause=_quote(hit.line, scene, hit),
         cascade=tuple(_cascade(finding)),
         evidence=tuple(_evidence(finding)),
@@ -109,7 +103,7 @@ def _undecided(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
     return Verdict(
         category=category.name,
         subcode=f"hang-{hung}" if hung else None,
-        cause=_one_sentence([cause, *([f"innermost frames: {'; '.join(where)}"] if where else [])]),
+        cause=one_sentence([cause, *([f"innermost frames: {'; '.join(where)}"] if where else [])]),
         first_cause=first,
         cascade=tuple(_cascade(finding)),
         evidence=tuple(_quote(line, scene) for line in lines),
@@ -140,20 +134,6 @@ def _sentence(template: str, hit: Hit) -> str:
     if any(name not in known or not known[name] for name in _PLACE.findall(template)):
         template = template.partition(":")[0] + "."
     return _PLACE.sub(lambda place: known.get(place[1], "?"), template)
-
-
-def gist(text: str) -> str:
-    """What a message says first, without advice and what it repeats of its own accord."""
-    message = text[_HEAD.match(text).end() :].strip()  # type: ignore[union-attr]  it matches the empty text too
-    first, *more = _STOP.split(message, maxsplit=2)
-    if more and len(first) < GIST_LEAST:
-        first = f"{first}, {more[0][0].lower()}{more[0][1:]}"
-    short = first.rstrip(" .:;,")
-    return short if len(short) <= GIST_MOST else short[: GIST_MOST - 1].rstrip() + "…"
-
-
-def _one_sentence(said: Iterable[str]) -> str:
-    return "; ".join(part.rstrip(".") for part in said) + "."
 
 
 def _numbers(hit: Hit, scene: Scene, context: Context) -> Iterator[str]:
