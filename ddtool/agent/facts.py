@@ -29,6 +29,7 @@ from . import (
     unit,
 )
 from .errors import AgentError
+from .install import set_of
 from .registry import Context, op
 
 SPEC_INFO = "sglang/srt/speculative/spec_info.py"
@@ -158,16 +159,27 @@ def wheel_facts(venv: Path) -> Optional[Dict[str, Any]]:
 
 
 def wheel_identity(install: record.Install) -> str:
-    """Version and RECORD's hash: two installations with the same one came from the same wheel."""
-    digest = disk.sha256(json.dumps(install.record, sort_keys=True).encode())
-    return f"{install.version} {digest[:16]}"
+    """Version and RECORD's hash, or the set of packages that ddtool installed: the same one, the same wheel."""
+    digest = set_of(install.root)
+    if digest:
+        return f"{install.version} of the set {digest[:12]}"
+    recorded = disk.sha256(json.dumps(install.record, sort_keys=True).encode())
+    return f"{install.version} {recorded[:16]}"
 
 
 def enum_members(path: Path, name: str) -> Optional[List[str]]:
-    """Names assigned in class `name` of a source file, read without importing it; None when it can't be read."""
+    """`enum_names` of a file; None when it can't be read."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError):
+        return enum_names(path.read_bytes(), name)
+    except OSError:
+        return None
+
+
+def enum_names(source: bytes, name: str) -> Optional[List[str]]:
+    """Names assigned in class `name`, read without running the source; None when there is no such class."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
         return None
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == name:

@@ -92,6 +92,12 @@ def incomplete(path: Path, digest: str) -> Optional[str]:
     return None
 
 
+def set_of(site: Path) -> Optional[str]:
+    """The digest of the set that ddtool installed into this site-packages; None where it did not."""
+    digest: Optional[str] = releases.read_json(site.parents[2] / MARKER).get("digest")
+    return digest
+
+
 def _base(ctx: Context, unit: str) -> Optional[str]:
     about = releases.meta(ctx, unit, releases.current_id(ctx, unit) or "")
     return (about.get("install") or {}).get("base")
@@ -137,7 +143,9 @@ def _entry(ctx: Context, path: str) -> Path:
 def _register(ctx: Context, args: Json) -> None:
     entry = _entry(ctx, args["path"])
     disk.make_dirs(entry.parent, 0o700)
-    about = {"schema": SCHEMA, **{key: args[key] for key in ("path", "base", "digest")}}
+    parents = Path(args["path"]).parents
+    made = releases.read_json(entry).get("made") or [str(one) for one in parents if not one.exists()]
+    about = {"schema": SCHEMA, **{key: args[key] for key in ("path", "base", "digest")}, "made": made}
     disk.atomic_write(entry, json.dumps(about).encode())
 
 
@@ -183,6 +191,8 @@ def discard(ctx: Context, path: str) -> None:
     for ledger in (ctx.state / "ledger").glob("*.json"):
         if Path(path) in Path(releases.read_json(ledger).get("site", "/")).parents:
             disk.remove(ledger)
+    for made in about["made"]:  # the innermost first
+        disk.remove_empty(Path(made))
     disk.remove(entry)
     disk.remove_empty(entry.parent)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,8 +43,7 @@ class Wanted:
     @property
     def identity(self) -> str:
         """In place of the installed wheel's, which is not there before the first deploy."""
-        (version,) = [pin.split("==")[1].split()[0] for pin in self.pins if _is_sglang(pin)]
-        return f"{version} of the set {self.digest[:12]}"
+        return f"{_sglang(self.pins)} of the set {self.digest[:12]}"
 
     @property
     def asked(self) -> dict[str, str | None]:
@@ -52,14 +51,18 @@ class Wanted:
 
 
 def wanted(profile: Profile) -> Wanted | None:
-    """None for an existing environment. UsageError when the wheelhouse or the requirements cannot be read here."""
+    """None for an existing environment. UsageError when its files cannot be read here, or are for another release."""
     engine = profile.engine
     if engine.install != "managed":
         return None
     house = wheelhouse.read(engine.wheelhouse) if engine.wheelhouse else None
     pins = house.pins if house else requirements.pinned(engine.requirements or "")
-    if not any(map(_is_sglang, pins)):
-        raise UsageError(f"{engine.wheelhouse or engine.requirements} holds no sglang", hint="build it anew")
+    if _sglang(pins) != engine.release:
+        source, held = engine.wheelhouse or engine.requirements, _sglang(pins) or "none"
+        raise UsageError(
+            f"the profile is for sglang {engine.release}; {source} has {held}",
+            hint=f"ddtool wheelhouse build, or --set engine.release={held}",
+        )
     made_of = {"requirements": sorted(pins), "python": engine.maker}
     digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     path = f"{engine.venv.rstrip('/')}-{digest[:12]}"
@@ -68,8 +71,10 @@ def wanted(profile: Profile) -> Wanted | None:
     )
 
 
-def _is_sglang(pin: str) -> bool:
-    return canonicalize_name(pin.split("==")[0]) == "sglang"
+def _sglang(pins: Iterable[str]) -> str | None:
+    """Its version in the set."""
+    versions = {str(canonicalize_name(pin.split("==")[0])): pin.split("==")[1].split()[0] for pin in pins}
+    return versions.get("sglang")
 
 
 def asked_of_host(profile: Profile) -> dict[str, str | None] | None:
@@ -90,7 +95,9 @@ def for_deploy(facts: Mapping[str, Any], want: Wanted | None) -> dict[str, Any]:
     if want is None or about is None:
         return dict(facts)
     if about["incomplete"]:
-        return {**facts, "venv": {"path": want.path, "exists": False}, "diagnostics": {"patches": []}}
+        known = wheelhouse.algorithms(want.house) if want.house else None
+        venv = {"path": want.path, "exists": False, "algorithms": known}
+        return {**facts, "venv": venv, "diagnostics": {"patches": []}}
     return {**facts, **(about["wanted"] or {})}
 
 
@@ -211,7 +218,7 @@ def in_plan(plan: Plan, want: Wanted | None, facts: Mapping[str, Any], held: Map
         missing = [wheel for wheel in want.house.wheels if held.get(wheel.sha256, 0) < wheel.bytes]
     if missing:
         size = sum(wheel.bytes - held.get(wheel.sha256, 0) for wheel in missing)
-        changes.insert(0, Change("run", f"send {len(missing)} wheels", f"{_mib(size)}, by sha256"))
+        changes.insert(0, Change("create", f"{len(missing)} wheels on the host", f"{_mib(size)}, by sha256"))
     kept = [change for change in plan.changes if change.kind != "keep" or plan.steps]
     return replace(
         plan,

@@ -142,7 +142,7 @@ def venv(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
 def provider(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
     """Who answers the algorithm: the installed SGLang's enum is asked, since its member would win over a plugin."""
     algorithm, kind = profile.speculative.algorithm, profile.engine.provider
-    known = facts["venv"].get("algorithms") if facts["venv"]["exists"] else None
+    known = facts["venv"].get("algorithms")
     if algorithm == "NONE":
         return
     if kind == "plugin":

@@ -18,6 +18,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from ddtool.agent.facts import SPEC_INFO, enum_names
 from ddtool.errors import UsageError, VerificationFailed
 
 SCHEMA = "ddtool.wheelhouse/1"
@@ -156,6 +157,18 @@ def require_whole(house: Wheelhouse, wheels: Iterable[Wheel]) -> None:
             why="nothing was sent",
             hint=f"ddtool wheelhouse build --for HOST --out {house.folder}",
         )
+
+
+def algorithms(house: Wheelhouse) -> list[str] | None:
+    """What its SGLang has built in, as `facts` tells of an installed one; None when that cannot be told."""
+    for wheel in house.wheels:
+        if wheel.name == "sglang":
+            try:
+                with zipfile.ZipFile(house.folder / wheel.file) as archive:
+                    return enum_names(archive.read(SPEC_INFO), "SpeculativeAlgorithm")
+            except (OSError, KeyError, zipfile.BadZipFile):
+                return None
+    return None
 
 
 def digest(path: Path) -> str:

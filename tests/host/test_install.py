@@ -5,6 +5,7 @@ The service is tests/support/mini as a wheel with a dependency; pip itself comes
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_doctor_and_a_dry_run_touch_nothing(
     checks = {check["name"]: check for check in data("doctor", str(place / "one.yaml"))["checks"]}
     assert checks["install"]["state"] == checks["python"]["state"] == "ok"
     shown = ok("deploy", str(place / "one.yaml"), "--dry-run")
-    assert "send 3 wheels" in shown and f"{BASE}-" in shown
+    assert "3 wheels on the host" in shown and f"{BASE}-" in shown
     assert differences(empty, snapshot(host)) == []
 
 
@@ -161,6 +162,8 @@ def test_deploy_makes_the_environment_and_runs_from_it(host: Sandbox, place: Pat
     assert runs_from(host) == in_force(host) == environments(host)[0]
     assert output(host, f"{BASE}/bin/python -c 'import mini_words; print(mini_words.VERSION)'") == "1.0"
     assert output(host, "ls /var/lib/ddtool").split().count("wheels") == 0  # installed: they are in the way
+    told = data("explain")
+    assert "wheel-changed" not in [told["reason"], *(item["reason"] for item in told["also"])]
     wheel = next(
         check for check in data("doctor", str(place / "one.yaml"))["checks"] if check["name"] == "wheel"
     )
@@ -206,6 +209,24 @@ def test_another_set_is_another_environment_and_a_rollback_finds_the_former(
     ok("rollback", "-p", str(place / "two.yaml"), "--yes")
     assert in_force(host) == runs_from(host) == former
     assert data("status", "-p", str(place / "two.yaml"))["health"]["ok"]
+
+
+def test_the_same_set_from_an_index_that_the_host_reaches(host: Sandbox, place: Path) -> None:
+    """With pip of the host's own Python. Other wheels than those pinned would have other hashes."""
+    shop = "/opt/mini/simple"
+    for wheel in wheels.mini_service(place / "links-index", words="1.2").iterdir():
+        package = f"{shop}/{wheel.name.split('-')[0].replace('_', '-')}"
+        content = base64.b64encode(wheel.read_bytes()).decode()
+        output(host, f"mkdir -p {package} && base64 -d > {package}/{wheel.name}", input=content)
+    output(host, f"systemd-run -q --unit shop python3 -m http.server 8900 -b 127.0.0.1 -d {shop}")
+    pins = [wheelhouse.read_wheel(path).pin for path in (place / "links-index").iterdir()]
+    (place / "pins.txt").write_text("\n".join(pins))
+    settings = ["engine.wheelhouse=null", f"engine.requirements={place / 'pins.txt'}"]
+    settings.append("engine.index=http://127.0.0.1:8900/")
+    sets = [word for setting in settings for word in ("--set", setting)]
+    ok("deploy", str(place / "one.yaml"), *sets, "--yes")
+    assert output(host, f"{BASE}/bin/python -c 'import mini_words; print(mini_words.VERSION)'") == "1.2"
+    output(host, f"systemctl stop shop; rm -r {shop}")
 
 
 def test_remove_takes_everything_away(host: Sandbox, place: Path, empty: dict[str, list[object]]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from support import mini, wheels
 from support.cli import data, ddtool, ok
 
-from ddtool.deploy import installs, requirements, wheel_checks, wheelhouse
+from ddtool.deploy import installs, preflight, requirements, wheel_checks, wheelhouse
 from ddtool.deploy.wheelhouse import Target
 from ddtool.errors import PreflightError, UsageError, VerificationFailed
 from ddtool.profile import Profile, load
@@ -296,6 +296,20 @@ def test_the_set_and_the_python_name_the_environment(house: Path) -> None:
     ]
     same = installs.wanted(load(str(mini.PROFILE), index))
     assert same and same.path == one.path  # where the bytes come from is no matter
+
+
+def test_a_set_of_another_release_is_refused(house: Path) -> None:
+    with pytest.raises(UsageError, match=r"is for sglang 0\.5\.13\.post1; .* has 0\.5\.12\.post1"):
+        installs.wanted(managed(house, "engine.release=0.5.13.post1"))
+
+
+def test_what_the_wheel_answers_is_known_before_it_is_installed(house: Path) -> None:
+    """A fork's own DDTREE would win over the plugin's without a word."""
+    profile = managed(house, "engine.provider=plugin")
+    facts = installs.for_deploy(about(profile), installs.wanted(profile))
+    assert "DFLASH" in facts["venv"]["algorithms"]
+    (check,) = preflight.provider(profile, facts)
+    assert check.state == "fail" and "built in" in check.detail
 
 
 def test_verbs_that_only_look_need_no_wheelhouse(tmp_path: Path) -> None:
