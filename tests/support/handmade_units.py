@@ -87,7 +87,7 @@ ENVIRONMENT_FILE = one(
     """EnvironmentFile=-/etc/default/%p
 EnvironmentFile=/etc/sglang/%N.env
 Environment=PORT=30000
-ExecStartPre=/bin/sleep 5
+ExecStartPre=/bin/sleep 0
 ExecStart=/opt/venv/bin/python3 -m sglang.launch_server --model-path ${MODEL} --port $PORT \\
   --api-key ${API_KEY} $EXTRA_ARGS
 """,
@@ -131,7 +131,7 @@ source /srv/kimi/.venv/bin/activate
 export SGLANG_LOG_MS=1 OMP_NUM_THREADS=${THREADS:-8}
 MODEL_DIR=/models
 ARGS="--tp 4 --context-length 65536"
-ulimit -n 200000
+ulimit -n 4096
 mkdir -p /var/log/kimi
 exec numactl --cpunodebind=0 --membind=0 python3 -u -m sglang.launch_server \\
   --model-path "$MODEL_DIR/kimi" $ARGS \\

@@ -127,7 +127,7 @@ def test_an_environment_file_gives_values_words_and_a_secret() -> None:
     assert made.profile["service"]["api_key"] == "${env:API_KEY}"
     assert made.profile["server_args"] == {"context-length": 32768}
     assert "IGNORED" not in made.profile["env"]
-    assert "ExecStartPre=/bin/sleep 5" in left(made)
+    assert "ExecStartPre=/bin/sleep 0" in left(made)
 
 
 def test_a_script_and_its_wrappers() -> None:
