@@ -229,6 +229,41 @@ def test_the_same_set_from_an_index_that_the_host_reaches(host: Sandbox, place: 
     output(host, f"systemctl stop shop; rm -r {shop}")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("within", ["make", "point"])
+def test_killed_at_every_act(
+    host: Sandbox, place: Path, monkeypatch: pytest.MonkeyPatch, within: str
+) -> None:
+    """Of making an environment, and of giving it its name: always undone, and the service never notices."""
+    ok("deploy", str(place / "one.yaml"), "--yes")
+    run, former = output(host, f"systemctl show {UNIT} -p InvocationID --value"), in_force(host)
+    before = environments(host)
+    monkeypatch.setattr("ddtool.transport.agent.agent_zipapp", doctored.agent)
+    hits = 0
+    while True:
+        doctored.arm(host, "txn", hits + 1, within)
+        with connected(place, host, "two") as deployment:
+            plan = deployment.plan_deploy()
+            try:
+                deployment.apply(plan, lambda event: None)
+            except DdtoolError as error:
+                assert "was killed" in str(error)
+        hit = doctored.fired(host)
+        if hit is None:
+            break
+        hits += 1
+        with connected(place, host, "one") as deployment:
+            deployment.settle(lambda event: None)
+            assert deployment.plan_deploy().nothing_to_do, hit
+        assert environments(host) == before and in_force(host) == former, hit
+        assert output(host, f"systemctl show {UNIT} -p InvocationID --value") == run, hit
+        assert output(host, "ls /opt/mini -A | grep -c ddtool || true") == "0", hit
+    doctored.disarm(host)
+    print(f"{hits} kills within {within}")
+    assert hits > (20 if within == "make" else 2)
+
+
 def test_remove_takes_everything_away(host: Sandbox, place: Path, empty: dict[str, list[object]]) -> None:
     ok("remove", "-p", str(place / "one.yaml"), "--yes")
     left = differences(without_times(empty), without_times(snapshot(host)))
