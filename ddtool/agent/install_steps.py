@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Dict, List, Optional, Type
 
-from . import disk, install, wheels
+from . import disk, install, pip, wheels
 from .run import Run
 from .steps import Before, Step
 
@@ -41,6 +42,7 @@ class Install(Step):
 
     def finish(self, run: Run, before: Before) -> None:
         wheels.drop(run.ctx, self._shas())
+        shutil.rmtree(run.folder / pip.NAMES, ignore_errors=True)
 
     def _shas(self) -> List[str]:
         return [wheel["sha256"] for wheel in self.args["wheels"]]

@@ -19,6 +19,7 @@ from .errors import AgentError
 
 Emit = Callable[..., None]
 LOOK_S = 2.0
+NAMES = "wheels"  # below a transaction's folder
 SEEN = re.compile(r"^(?:Processing|Collecting) (?:\S*/)?(\S+)")
 
 
@@ -30,7 +31,7 @@ def install(args: Dict[str, Any], sent: Path, work: Path, emit: Emit) -> None:
     path, own = args["path"], args["installer"]
     bare = ["--without-pip"] if own else []
     _run([args["python"], "-I", "-m", "venv", *bare, path], {}, path, "cannot make an environment", emit)
-    names = _by_name(args["wheels"], sent, work / "wheels")
+    names = _by_name(args["wheels"], sent, work / NAMES)
     pins = work / "requirements.txt"
     disk.remove(pins)
     disk.write_new(pins, "".join(f"{line}\n" for line in args["requirements"]).encode(), 0o600)
@@ -81,7 +82,9 @@ def _run(command: List[str], env: Dict[str, str], path: str, failed: str, emit: 
             process.kill()
             process.wait()
     if status:
-        raise AgentError(f"{failed} (exit status {status}):\n" + "\n".join(tail), "see what it says")
+        raise AgentError(
+            f"{failed} (exit status {status}):\n" + "\n".join(tail), "ddtool doctor shows what the host lacks"
+        )
 
 
 def _lines(process: subprocess.Popen[bytes], path: str, emit: Emit) -> Iterator[str]:
