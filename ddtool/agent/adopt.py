@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from . import disk, objects, releases, unit
-from .errors import PreflightError
 from .files import FileChange
 from .foreign import HEADER
 from .registry import Context
@@ -64,7 +63,8 @@ def originals(ctx: Context, name: str) -> Originals:
 def wishes(ctx: Context, name: str) -> Links:
     """The links by which other units want this one, and its aliases: what `systemctl enable` makes."""
     full = unit.service(name)
-    found = [path for kind in ("wants", "requires", "upholds") for path in ctx.units.glob(f"*.{kind}/{full}")]
+    folders = [folder for kind in ("wants", "requires", "upholds") for folder in ctx.units.glob(f"*.{kind}")]
+    found = [folder / full for folder in folders]  # not by glob, which misses a link whose target is gone
     found += [path for path in ctx.units.glob("*.service") if path.name != full and path.is_symlink()]
     targets = {str(path): _target(path) for path in found if path.is_symlink()}
     return {path: target for path, target in targets.items() if Path(target).name == full}
@@ -153,7 +153,7 @@ def forget(ctx: Context, name: str) -> None:
 def takeover(ctx: Context, name: str, state: Dict[str, Any]) -> Dict[str, Any]:
     """For facts and status: `{foreign, adopted, runs}`.
 
-    `foreign`: the originals' `{digest, paths}` when the unit is somebody else's. `adopted`: what ddtool keeps of the
+    `foreign`: the originals' `{digest, paths, obstacle}` when the unit is somebody else's. `adopted`: what ddtool keeps of the
     unit that it took over. `runs`: the release that the main process was started from, so that it is null while the
     process of before the takeover goes on.
     """
@@ -161,7 +161,9 @@ def takeover(ctx: Context, name: str, state: Dict[str, Any]) -> Dict[str, Any]:
     record = adopted(ctx, name)
     kept = {key: record[key] for key in ("unix", "active", "enabled", "digest")} if record else {}
     return {
-        "foreign": {"digest": found["digest"], "paths": _paths(found)} if found else None,
+        "foreign": {"digest": found["digest"], "paths": _paths(found), "obstacle": obstacle(name)}
+        if found
+        else None,
         "adopted": {**kept, "paths": _paths(record)} if record else None,
         "runs": releases.started_from(ctx, name, int(state.get("main_pid") or 0)),
     }
@@ -171,20 +173,22 @@ def _paths(found: Originals) -> List[str]:
     return [*(item["path"] for item in found["files"]), *found["links"]]
 
 
-def check_can_be_kept(ctx: Context, name: str) -> None:
-    """A unit of more names, or one that systemd-run made, cannot be replaced by a file of this name."""
+def obstacle(name: str) -> Optional[Dict[str, str]]:
+    """Why no file of this name can take the unit's place, `{message, hint}`: another name, or systemd-run's."""
     shown = unit.systemctl("show", unit.service(name), "-p", "Id,FragmentPath,Transient")
     about = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     if about.get("Transient") == "yes":
-        raise PreflightError(
-            f"{name} was made by systemd-run and vanishes when it stops: there is no file to take over",
-            hint="deploy under another name with --set service.unit=NAME, and stop this one first",
-        )
-    if about.get("Id") != unit.service(name):
-        raise PreflightError(
-            f"{name} is only another name of {about.get('Id')}",
-            hint=f"take that one over: --set service.unit={str(about.get('Id'))[: -len('.service')]}",
-        )
+        return {
+            "message": f"{name} was made by systemd-run and vanishes when it stops: there is no file",
+            "hint": "stop it first, or deploy under another name with --set service.unit=NAME",
+        }
+    real = about.get("Id", "")
+    if real != unit.service(name):
+        return {
+            "message": f"{name} is only another name of {real}",
+            "hint": f"take that one over: --set service.unit={real[: -len('.service')]}",
+        }
+    return None
 
 
 def _target(link: Path) -> str:

@@ -40,7 +40,6 @@ class Adopt(LinkedFiles):
     """
 
     def changes(self, run: Run) -> List[FileChange]:
-        adopt.check_can_be_kept(run.ctx, run.unit)
         self._found = adopt.originals(run.ctx, run.unit)
         if self._found["digest"] != self.args["expect"]:
             raise Drift(

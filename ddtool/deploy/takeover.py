@@ -69,6 +69,9 @@ def plan_take_over(
 ) -> Plan:
     """Somebody's unit of this name becomes ddtool's. A running one goes on, unless `restart`."""
     name, service = profile.service.unit, facts["service"]
+    obstacle = service["foreign"].get("obstacle")
+    if obstacle:
+        raise PreflightError(obstacle["message"], why="nothing was touched", hint=obstacle["hint"])
     ident, written = _written(release, facts, name, state, salt, now_unix)
     running = bool(service["unit"].get("processes"))
     about = {"unix": round(now_unix, 3), "active": running, "enabled": service["unit"].get("enabled")}

@@ -79,23 +79,17 @@ def test_taken_over_and_given_back_without_a_restart(served: Sandbox) -> None:
     assert differences(without_times(tree), without_times(snapshot(served))) == []
 
 
-def test_a_release_that_fails_its_first_start_makes_way_for_the_original(served: Sandbox) -> None:
-    before, run = look(served), invocation(served)
-    ok("deploy", "--set", "env.MINI_CRASH=start", "--take-over", "--yes")
-    done = ddtool("restart", "--yes")
-    assert done.returncode == 7
-    status = data("status")
-    assert status["unit"]["active"] == "active" and status["runs"] is None
-    assert invocation(served) != run
-    until(lambda: data("status")["health"]["ok"])
-    ok("remove", "--restore-unit", "--yes")
-    assert look(served) == before
-
-
 def test_story(served: Sandbox) -> None:
-    """Adopted, restarted, redeployed, diagnosed, restored, given back."""
-    before, tree = look(served), snapshot(served)
-    ok("deploy", "--take-over", "--yes")
+    """Adopted, failed, restarted, redeployed, diagnosed, restored, given back."""
+    before, tree, run = look(served), snapshot(served), invocation(served)
+    ok("deploy", "--set", "env.MINI_CRASH=start", "--take-over", "--yes")
+    assert ddtool("restart", "--yes").returncode == 7
+    failed = data("status")
+    assert failed["unit"]["active"] == "active" and failed["runs"] is None
+    assert invocation(served) != run  # the original, started again
+    again = invocation(served)
+    ok("deploy", "--take-over", "--yes")  # another release, still without an outage
+    assert invocation(served) == again
     ok("restart", "--yes")
     status = data("status")
     assert status["runs"] == status["release"]["id"] and status["health"]["ok"]
@@ -109,6 +103,41 @@ def test_story(served: Sandbox) -> None:
     assert look(served) == before
     left = differences(without_times(tree), without_times(snapshot(served)))
     assert [path for path in left if not path.endswith(".pyc") and "__pycache__" not in path] == []
+
+
+def test_other_names_and_passing_units_are_refused(served: Sandbox) -> None:
+    alias = ddtool("deploy", "--set", "service.unit=kimi", "--take-over", "--yes")
+    assert alias.returncode == 4 and f"another name of {NAME}.service" in alias.stderr
+    output(served, "systemd-run -q --unit passing sleep 600")
+    passing = ddtool(
+        "deploy", "--set", "service.unit=passing", "--set", "service.port=31009", "--take-over", "--yes"
+    )
+    assert passing.returncode == 4 and "systemd-run" in passing.stderr
+    output(served, "systemctl stop passing")
+
+
+def test_a_linked_unit_that_did_not_run(served: Sandbox) -> None:
+    """Its file lies elsewhere and is not touched; it is neither enabled nor running afterwards."""
+    output(served, f"systemctl stop {NAME}; mkdir -p /root/units")
+    output(
+        served,
+        "cat > /root/units/linked.service && systemctl link -q /root/units/linked.service",
+        input=handmade.UNIT,
+    )
+    before = {**look(served, "linked"), "file": output(served, "sha256sum /root/units/linked.service")}
+    with_name = ("--set", "service.unit=linked")
+    ok("deploy", *with_name, "--take-over", "--yes")
+    status = data("status", "--unit", "linked")
+    assert status["runs"] == status["release"]["id"] and status["unit"]["enabled"] == "enabled"
+    assert output(served, f"stat -c %F {handmade.UNITS}/linked.service") == "regular file"
+    path = Path(os.environ["DDTOOL_PROFILE"])
+    path.with_name("linked.yaml").write_text("extends: k26\nservice: {unit: linked}\n")
+    ok("remove", "-p", str(path.with_name("linked.yaml")), "--restore-unit", "--yes")
+    assert {
+        **look(served, "linked"),
+        "file": output(served, "sha256sum /root/units/linked.service"),
+    } == before
+    assert output(served, "systemctl show linked -p ActiveState --value") == "inactive"
 
 
 def minidiag_run(*args: str) -> None:
