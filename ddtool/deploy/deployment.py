@@ -15,6 +15,7 @@ from typing import Any
 from ddtool.deploy import apply as transactions
 from ddtool.deploy import crashes, installs, operations, preflight, takeover, uploads, viewing
 from ddtool.deploy.experiment import is_current, plan_experiment
+from ddtool.deploy.measured import on_host
 from ddtool.deploy.plan import Plan, check_owner, current_release, plan_deploy
 from ddtool.deploy.release import Release, build_release
 from ddtool.deploy.session import open_agent
@@ -24,27 +25,13 @@ from ddtool.diagnostics import consent
 from ddtool.diagnostics.definition import Definition
 from ddtool.engine import engine_files
 from ddtool.errors import PreflightError
-from ddtool.profile import Card, Profile, resolve_secrets
+from ddtool.profile import Profile, resolve_secrets
 from ddtool.profile.findings import Finding
 from ddtool.profile.validate import require_valid
 from ddtool.transport.agent import Agent
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
-GIB = 2**30
-
-
-def on_host(profile: Profile, facts: dict[str, Any]) -> Profile:
-    """The profile with shapes and card as this host has them, for validation that no longer assumes."""
-    target, drafter = facts["model"], facts["drafter"] or {}
-    if target["config"]:
-        gib = {"target_gib": target["bytes"] / GIB, "draft_gib": drafter.get("bytes", 0) / GIB}
-        profile = profile.with_model_config(target["config"], drafter.get("config"), **gib)
-    assumed, cards = profile.parallel.card, facts["gpus"]
-    if assumed and cards:
-        memory = min(card["memory_total_mib"] for card in cards) / 1024
-        profile = profile.with_card(Card(name=cards[0]["name"], memory_gib=memory, sms=assumed.sms))
-    return profile
 
 
 class Deployment:
