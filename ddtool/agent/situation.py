@@ -52,7 +52,7 @@ def situation(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Json:
         "requests": inflight.count(spec) if spec and state.get("processes") else None,
         "port": facts.port_facts(spec["address"], spec["port"]) if spec else None,
         "wheel": wheel((release or {}).get("venv")),
-        "orphans": orphans() if known else [],
+        "orphans": orphans(ctx, unit_name) if known else [],
         "txn_open": (ctx.state / "txn.open").exists(),
         "starts": audit.starts(ctx, unit_name),
         "last": history[-1] if history else None,
@@ -85,8 +85,12 @@ def wheel(venv: Optional[str]) -> Optional[str]:
         return None
 
 
-def orphans() -> List[Json]:
-    """Processes of SGLang that no running unit holds. They keep the memory of their cards."""
+def orphans(ctx: Context, name: str) -> List[Json]:
+    """Processes of SGLang that no running unit holds: `{pid, start, title, ours}`. They keep the memory of their cards.
+
+    `ours`: left behind by this unit, as its control group or their proof of load says. Others may be somebody's work
+    in a container or a shell.
+    """
     found = []
     for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         process = unit.process(int(folder.name))
@@ -97,5 +101,6 @@ def orphans() -> List[Json]:
         except OSError:
             continue
         if not owners or not unit.is_active(unit.show(owners[-1])):
-            found.append(process._asdict())
+            proven = (ctx.run / name / f"{process.pid}-{process.start}.json").exists()
+            found.append({**process._asdict(), "ours": owners[-1:] == [name] or proven})
     return found

@@ -237,6 +237,11 @@ class Look:
         return list(self.found["orphans"])
 
     @property
+    def left_behind(self) -> list[Json]:
+        """Those that a run of this unit left."""
+        return [item for item in self.orphans if item["ours"]]
+
+    @property
     def busy_cards(self) -> list[Json]:
         return [
             card for card in self.found["gpus"] if card["memory_used_mib"] > BUSY * card["memory_total_mib"]

@@ -34,8 +34,12 @@ def killed(look: Look) -> str:
 
 
 def orphans(look: Look) -> str:
-    pids = [str(item["pid"]) for item in look.orphans]
-    return f"processes of SGLang live on outside of any service and hold cards or ports: pid {some(pids)}"
+    pids = some([str(item["pid"]) for item in look.orphans])
+    if look.left_behind:
+        return (
+            f"{look.unit} is stopped, and processes of an earlier run live on and hold its cards: pid {pids}"
+        )
+    return f"{look.unit} is stopped, and SGLang runs here outside of any service, in a shell or container: pid {pids}"
 
 
 def stopped_by(look: Look) -> str:
@@ -57,9 +61,8 @@ def starting(look: Look) -> str:
 
 def undeployed(look: Look) -> str:
     others = [name for name in look.found["services"] if name != look.unit]
-    return f"{look.unit} is not on this host" + (
-        f"; ddtool's services here are {some(others, 5)}" if others else ""
-    )
+    here = f"; ddtool's services here are {some(others, 5)}" if others else ""
+    return f"{look.unit} is not on this host{here}"
 
 
 def look_at_others(look: Look) -> str:
@@ -76,8 +79,13 @@ def answers_badly(look: Look) -> bool:
     return look.listens and "does not answer" in look.health
 
 
-def kill(look: Look) -> str:
-    return look.on_host("kill -9 " + " ".join(str(item["pid"]) for item in look.orphans))
+def end_orphans(look: Look) -> str:
+    """What a run of this unit left is ended; at what may be somebody's work one looks first."""
+    if look.left_behind:
+        return look.on_host("kill -9 " + " ".join(str(item["pid"]) for item in look.left_behind))
+    return look.on_host(
+        "ps -o pid,user,lstart,args -p " + ",".join(str(item["pid"]) for item in look.orphans)
+    )
 
 
 REASONS: Sequence[Situation] = (
@@ -214,9 +222,7 @@ REASONS: Sequence[Situation] = (
         lambda look: look.run("start"),
         ("systemd",),
     ),
-    Situation(
-        "orphans", lambda look: look.off and look.orphans, orphans, lambda look: kill(look), ("orphans",)
-    ),
+    Situation("orphans", lambda look: look.off and look.orphans, orphans, end_orphans, ("orphans",)),
     Situation(
         "cards-busy",
         lambda look: look.off and look.busy_cards,

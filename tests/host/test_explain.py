@@ -190,7 +190,10 @@ def test_crashes_and_then_orphans_and_then_stopped(deployed: Sandbox) -> None:
     pid = output(deployed, left)
     found = explained()
     assert found["reason"] == "orphans"
-    assert found["next_command"].endswith(f"'kill -9 {pid}'")
+    assert f"ps -o pid,user,lstart,args -p {pid}" in found["next_command"]
+    proof = f"/run/ddtool/{UNIT}/{pid}-$(cut -d' ' -f22 /proc/{pid}/stat).json"
+    output(deployed, f"mkdir -p /run/ddtool/{UNIT} && echo {{}} > {proof}")
+    assert explained()["next_command"].endswith(f"'kill -9 {pid}'")
     output(deployed, f"kill -9 {pid}")
 
 

@@ -90,6 +90,10 @@ def sick(detail: str, port: dict[str, Any] | None = None, age_s: float = 3.0) ->
     return change
 
 
+def not_ours(found: Found) -> None:
+    found["orphans"][0]["ours"] = False
+
+
 def file(state: str) -> Change:
     row = {"file": "sglang/srt/a.py", "state": state, "baseline": "wheel", "patches": ["graph-copy"]}
     return lambda found: found["diagnostics"].update(files=[row])
@@ -162,7 +166,8 @@ CASES: list[tuple[str, str, list[Change], str, str]] = [
         "logs",
     ),
     ("skipped", "stopped", [systemd(skipped=True)], "skipped the last start", "ddtool start"),
-    ("orphans", "orphans", [], "outside of any service", "ssh HOST 'kill -9 1661'"),
+    ("orphans", "orphans", [], "earlier run live on", "ssh HOST 'kill -9 1661'"),
+    ("orphans", "orphans", [not_ours], "shell or container: pid 1661", "ps -o pid,user,lstart,args -p 1661"),
     (
         "cards-busy",
         "stopped",
