@@ -60,10 +60,10 @@ def diff_colour(line: str) -> str:
 def describe_outage(outage: Outage) -> str:
     if outage.seconds == 0:
         return f"none ({outage.source})"
-    return f"{output.minutes(outage.seconds)} ({outage.source}){hits(outage.requests)}"
+    return f"{output.minutes(outage.seconds)} ({outage.source}){hits(outage.requests, outage.drain_s)}"
 
 
-def hits(requests: Mapping[str, Any] | None) -> str:
+def hits(requests: Mapping[str, Any] | None, drain_s: float) -> str:
     """Whom the stop cuts off, as far as anybody can know beforehand."""
     from ddtool.deploy.outage import in_flight
 
@@ -75,6 +75,8 @@ def hits(requests: Mapping[str, Any] | None) -> str:
     if count == 0:
         return "; no request is in flight now"
     split = f"{requests['running']} running, {requests['waiting']} waiting"
+    if drain_s:
+        return f"; {count} in flight now ({split}), waited for at most {drain_s:.0f} s"
     return f"; {count} in flight now ({split}), which a stop cuts off: --drain SECONDS waits for them"
 
 
@@ -103,6 +105,7 @@ def as_json(plan: Plan, host: str, round_trips: int) -> dict[str, object]:
             "seconds": None if plan.outage.seconds == float("inf") else plan.outage.seconds,
             "source": plan.outage.source,
             "requests": plan.outage.requests,
+            "drain_s": plan.outage.drain_s,
         },
         "warnings": plan.warnings,
         "round_trips": round_trips,

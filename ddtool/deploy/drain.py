@@ -27,6 +27,7 @@ def drained(plan: Plan, seconds: float) -> Plan:
     wait = Change("run", "wait before the stop", words)
     return replace(
         plan,
+        outage=replace(plan.outage, drain_s=seconds),
         steps=[*plan.steps[:at], step, *plan.steps[at:]],
         changes=[*plan.changes[:first_run], wait, *plan.changes[first_run:]],
     )

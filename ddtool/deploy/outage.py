@@ -15,11 +15,13 @@ class Outage:
     """How long the service does not answer, and where the figure comes from. 0: it does not run now.
 
     `requests`: in flight as the plan is made, `{running, waiting}` or `{unknown: why}`; None when nothing stops.
+    `drain_s`: how long the stop waits for them at most.
     """
 
     seconds: float
     source: str
     requests: Mapping[str, Any] | None = None
+    drain_s: float = 0
 
 
 def away(facts: Mapping[str, Any], *, same_model: bool = True) -> Outage:

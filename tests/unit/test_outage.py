@@ -77,6 +77,7 @@ def test_a_drain_comes_right_before_the_first_stop(facts: dict[str, Any]) -> Non
     assert steps(plan) == ["drain", "stop", "start", "gate"]
     detail = "at most 30 s, until no request is in flight (3 now); new ones still come in"
     assert plan.changes[0].detail == detail
+    assert "3 in flight now (2 running, 1 waiting), waited for at most 30 s" in describe_outage(plan.outage)
     stop = drained(operations.plan_stop("sglang-mini", facts), 30)
     assert steps(stop) == ["drain", "stop"] and stop.steps[0]["gate"] is None
     changed = load(str(mini.PROFILE), ["server_args.context-length=512"])
