@@ -70,11 +70,13 @@ def _run(command: List[str], env: Dict[str, str], path: str, failed: str, emit: 
         cwd="/",
     )
     tail: Deque[str] = deque(maxlen=15)
+    told = float("-inf")
     try:
         for line in _lines(process, path, emit):
             tail.append(line)
             seen = SEEN.match(line)
-            if seen:
+            if seen and time.monotonic() - told > LOOK_S:
+                told = time.monotonic()
                 emit("installing", what=seen.group(1))
         status = process.wait()
     finally:
