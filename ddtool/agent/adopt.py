@@ -153,9 +153,9 @@ def forget(ctx: Context, name: str) -> None:
 def takeover(ctx: Context, name: str, state: Dict[str, Any]) -> Dict[str, Any]:
     """For facts and status: `{foreign, adopted, runs}`.
 
-    `foreign`: the originals' `{digest, paths, obstacle}` when the unit is somebody else's. `adopted`: what ddtool keeps of the
-    unit that it took over. `runs`: the release that the main process was started from, so that it is null while the
-    process of before the takeover goes on.
+    `foreign`: the originals' `{digest, paths, obstacle}` when the unit is somebody else's. `adopted`: what ddtool
+    keeps of the unit that it took over. `runs`: the release that the main process was started from, so that it is
+    null while the process of before the takeover goes on.
     """
     found = originals(ctx, name) if is_foreign(ctx, name, state.get("path")) else None
     record = adopted(ctx, name)

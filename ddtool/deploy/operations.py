@@ -72,9 +72,11 @@ def plan_rollback(name: str, facts: Mapping[str, Any], *, to: str | None, state:
     target = next((item for item in facts["releases"] if item["id"] == wanted), None)
     if target is None or target["id"] == current["id"]:
         kept = ", ".join(item["id"] for item in facts["releases"])
+        taken = facts["service"].get("adopted")
+        original = "; the unit of before ddtool: ddtool remove --restore-unit" if taken else ""
         raise UsageError(
             f"there is no release to roll back to: {wanted or 'no previous one'}",
-            hint=f"kept on the host: {kept}",
+            hint=f"kept on the host: {kept}{original}",
         )
     steps = switch_steps(
         name,
