@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import platform
@@ -28,6 +27,7 @@ from . import (
     txn,
     unit,
 )
+from .enum_names import enum_names
 from .errors import AgentError
 from .install import set_of
 from .registry import Context, op
@@ -173,24 +173,6 @@ def enum_members(path: Path, name: str) -> Optional[List[str]]:
         return enum_names(path.read_bytes(), name)
     except OSError:
         return None
-
-
-def enum_names(source: bytes, name: str) -> Optional[List[str]]:
-    """Names assigned in class `name`, read without running the source; None when there is no such class."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return None
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return [
-                target.id
-                for item in node.body
-                if isinstance(item, ast.Assign)
-                for target in item.targets
-                if isinstance(target, ast.Name)
-            ]
-    return None
 
 
 def standins(venv: Path) -> List[Dict[str, Any]]:

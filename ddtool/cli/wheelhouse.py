@@ -92,7 +92,7 @@ def verify(folder: FolderArg, json: JsonOpt = False) -> None:
     from ddtool.deploy import wheelhouse
 
     house = wheelhouse.read(folder)
-    found = list(wheelhouse.problems(house))
+    found = list(house.problems())
     if json:
         output.emit("wheelhouse-verify", {"folder": str(house.folder), "ok": not found, "problems": found})
     for problem in [] if json else found:

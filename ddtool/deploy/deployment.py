@@ -20,7 +20,6 @@ from ddtool.deploy.plan import Plan, check_owner, current_release, plan_deploy
 from ddtool.deploy.release import Release, build_release
 from ddtool.deploy.session import open_agent
 from ddtool.deploy.toggle import compose_step, plan_toggle, toggle_request
-from ddtool.deploy.wheelhouse import require_whole
 from ddtool.diagnostics import consent
 from ddtool.diagnostics.definition import Definition
 from ddtool.engine import engine_files
@@ -100,9 +99,12 @@ class Deployment:
         return self.agent.call("wheels.held", shas=[wheel.sha256 for wheel in house.wheels]) if house else {}
 
     def checks(self) -> list[preflight.Check]:
-        reached = preflight.Check("ssh", "ok", self.agent.host.where)
-        made = list(installs.checks(self.wanted, self.facts, self.held)) if self.wanted else []
-        return [reached, *made, *preflight.check_all(self.profile, self.target_facts, time.time())]
+        found = [preflight.Check("ssh", "ok", self.agent.host.where)]
+        if self.wanted:
+            from ddtool.deploy import install_checks
+
+            found += install_checks.checks(self.wanted, self.facts, self.held)
+        return [*found, *preflight.check_all(self.profile, self.target_facts, time.time())]
 
     def check_engine(self) -> preflight.Check:
         """Ask the host's SGLang whether ddtool's engine answers in it. It imports SGLang, so it takes a while."""
@@ -274,9 +276,7 @@ class Deployment:
         Wheels are sent before it begins; VerificationFailed when one is not what its wheelhouse says.
         """
         if plan.uploads and self.wanted and self.wanted.house:
-            require_whole(self.wanted.house, plan.uploads)
-            upload = uploads.Upload(self.agent, self._reconnect, on_event)
-            upload.send(self.wanted.house.folder, plan.uploads)
+            uploads.send(self.wanted.house, plan.uploads, self.agent, self._reconnect, on_event)
         result = transactions.apply(self.agent, plan, on_event, why)
         crashes.tell(self.agent, self.unit, self.profile, result, on_event)
         transactions.raise_for(result)

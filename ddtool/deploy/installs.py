@@ -10,22 +10,18 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from packaging.utils import canonicalize_name
-
-from ddtool.deploy import requirements, wheel_checks, wheelhouse
 from ddtool.deploy.plan import Change, Plan
-from ddtool.deploy.preflight import Check
 from ddtool.deploy.release import Release
-from ddtool.deploy.wheelhouse import Target, Wheelhouse
 from ddtool.errors import PreflightError, UsageError
 from ddtool.profile import Profile
 
+if TYPE_CHECKING:
+    from ddtool.deploy.wheelhouse import Wheelhouse
+
 Step = dict[str, Any]
 MIB = 2**20
-BYTECODE = 1.25  # what an environment takes over its unpacked wheels: bytecode, block sizes
-ROOM = 200 * MIB  # to leave free
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,8 @@ def wanted(profile: Profile) -> Wanted | None:
     engine = profile.engine
     if engine.install != "managed":
         return None
+    from ddtool.deploy import requirements, wheelhouse  # they take a while to import
+
     house = wheelhouse.read(engine.wheelhouse) if engine.wheelhouse else None
     pins = house.pins if house else requirements.pinned(engine.requirements or "")
     if _sglang(pins) != engine.release:
@@ -73,7 +71,7 @@ def wanted(profile: Profile) -> Wanted | None:
 
 def _sglang(pins: Iterable[str]) -> str | None:
     """Its version in the set."""
-    versions = {str(canonicalize_name(pin.split("==")[0])): pin.split("==")[1].split()[0] for pin in pins}
+    versions = {pin.split("==")[0].lower(): pin.split("==")[1].split()[0] for pin in pins}
     return versions.get("sglang")
 
 
@@ -95,7 +93,7 @@ def for_deploy(facts: Mapping[str, Any], want: Wanted | None) -> dict[str, Any]:
     if want is None or about is None:
         return dict(facts)
     if about["incomplete"]:
-        known = wheelhouse.algorithms(want.house) if want.house else None
+        known = want.house.algorithms() if want.house else None
         venv = {"path": want.path, "exists": False, "algorithms": known}
         return {**facts, "venv": venv, "diagnostics": {"patches": []}}
     return {**facts, **(about["wanted"] or {})}
@@ -105,87 +103,6 @@ def require_in_force(want: Wanted | None, facts: Mapping[str, Any]) -> None:
     """For verbs that use the environment and do not make it. Raises PreflightError."""
     if want and (facts["install"]["incomplete"] or facts["install"]["base_target"] != want.path):
         raise PreflightError(f"the profile's environment is not in force: {want.path}", hint="ddtool deploy")
-
-
-# Checks
-
-
-def checks(want: Wanted, facts: Mapping[str, Any], held: Mapping[str, int]) -> Iterator[Check]:
-    """What stands in the way of this environment. `held`: bytes of its wheels that the host has already."""
-    about = facts["install"]
-    yield from _place(want, about)
-    python = about["python"]
-    if "error" in python:
-        others = f"it has {', '.join(python['others'])}" if python["others"] else "it has no other"
-        yield Check("python", "fail", f"{python['error']}; {others}", "--set engine.python=/path/on/the/host")
-        return
-    yield Check("python", "ok", f"{python['path']} is {python['version']}, glibc {python['glibc']}")
-    if not about["incomplete"]:
-        yield Check("install", "ok", f"{want.path} is there, {len(want.pins)} packages")
-        return
-    yield from _can_make(want, python)
-    if want.house:
-        yield from _fits(want.house, python, facts["gpus"])
-        yield from _space(want.house, about, held)
-    where = "an uploaded wheelhouse" if want.house else f"the host's index ({want.index})"
-    yield Check("install", "ok", f"{len(want.pins)} packages from {where} into {want.path}")
-
-
-def _place(want: Wanted, about: Mapping[str, Any]) -> Iterator[Check]:
-    another = "--set engine.venv=/another/path"
-    if about["base_kind"] == "other":
-        yield Check("install", "fail", f"{want.base} is there, and ddtool did not make it", another)
-    if about["units"] and about["base_target"] != want.path:
-        detail = f"{', '.join(about['units'])} runs from what {want.base} names now, another set of packages"
-        yield Check("install", "fail", detail, another)
-    if about["others_may_write"]:
-        place = about["others_may_write"]
-        who = "anyone" if place["anyone"] else "others than root"
-        detail = f"{who} may write in {place['folder']}, and so decide what the service runs"
-        yield Check("install", "fail" if place["anyone"] else "warn", detail, another)
-
-
-def _can_make(want: Wanted, python: Mapping[str, Any]) -> Iterator[Check]:
-    if python["implementation"] != "cpython":
-        yield Check("python", "fail", f"{python['path']} is {python['implementation']}, not CPython")
-    lacking = [name for name in ("venv", *(() if want.house else ("ensurepip",))) if not python[name]]
-    if lacking:
-        minor = ".".join(python["version"].split(".")[:2])
-        detail = f"{python['path']} has no module {' and '.join(lacking)}"
-        yield Check("python", "fail", detail, f"apt-get install python{minor}-venv on the host")
-
-
-def _fits(house: Wheelhouse, python: Mapping[str, Any], gpus: list[Mapping[str, Any]]) -> Iterator[Check]:
-    target = Target(python["version"], python["machine"], python["glibc"])
-    bad = list(wheel_checks.unfit(house.wheels, target))
-    again = f"ddtool wheelhouse build --for THIS_HOST --out {house.folder}"
-    if bad:
-        more = f" (and {len(bad) - 2} more wheels)" if len(bad) > 2 else ""
-        yield Check("wheels", "fail", "; ".join(bad[:2]) + more, again)
-    driver = wheel_checks.driver_problem(house.wheels, gpus[0]["driver"] if gpus else None)
-    if driver:
-        yield Check("driver", "fail", driver, "update the driver, or collect wheels of an older CUDA")
-    lacking = wheel_checks.unmet(house.packages, target, house.requested)
-    if lacking:
-        yield Check("wheels", "warn", f"they need {', '.join(lacking[:3])}, which is not among them")
-
-
-def _space(house: Wheelhouse, about: Mapping[str, Any], held: Mapping[str, int]) -> Iterator[Check]:
-    sent = sum(wheel.bytes - held.get(wheel.sha256, 0) for wheel in house.wheels)
-    made = int(sum(wheel.unpacked_bytes for wheel in house.packages) * BYTECODE)
-    largest = max(house.packages, key=lambda wheel: wheel.unpacked_bytes)
-    needs = [(made + (sent if about["one_disk"] else 0), about["free_bytes"], about["base"])]
-    if not about["one_disk"]:
-        needs.append((sent, about["state_free_bytes"], "/var/lib/ddtool"))
-    for need, free, where in needs:
-        if need + ROOM > free:
-            detail = f"{_mib(need + ROOM)} are needed where {where} lies, {_mib(free)} are free; "
-            detail += f"the largest is {largest.file} with {_mib(largest.unpacked_bytes)}"
-            yield Check("disk", "fail", detail, "free some space, or --set engine.venv=/on/another/disk/venv")
-
-
-def _mib(size: int) -> str:
-    return f"{size / MIB:.0f} MiB" if size < 10 * 1024 * MIB else f"{size / MIB / 1024:.1f} GiB"
 
 
 # Plans
@@ -218,7 +135,7 @@ def in_plan(plan: Plan, want: Wanted | None, facts: Mapping[str, Any], held: Map
         missing = [wheel for wheel in want.house.wheels if held.get(wheel.sha256, 0) < wheel.bytes]
     if missing:
         size = sum(wheel.bytes - held.get(wheel.sha256, 0) for wheel in missing)
-        changes.insert(0, Change("create", f"{len(missing)} wheels on the host", f"{_mib(size)}, by sha256"))
+        changes.insert(0, Change("create", f"{len(missing)} wheels on the host", f"{mib(size)}, by sha256"))
     kept = [change for change in plan.changes if change.kind != "keep" or plan.steps]
     return replace(
         plan,
@@ -265,3 +182,7 @@ def in_rollback(plan: Plan, facts: Mapping[str, Any]) -> Plan:
     return replace(
         plan, steps=[link_step(about["base"], target["venv"]), *plan.steps], changes=[change, *plan.changes]
     )
+
+
+def mib(size: int) -> str:
+    return f"{size / MIB:.0f} MiB" if size < 10 * 1024 * MIB else f"{size / MIB / 1024:.1f} GiB"

@@ -33,7 +33,9 @@ def plan_offline(profile: Profile, facts_file: str | None) -> Plan:
     plan = plan_deploy(profile, release, facts, state=STATE, salt="", now_unix=time.time())
     checks = check_all(profile, facts, facts["host"]["unix"])
     if want and facts.get("install"):
-        checks = [*installs.checks(want, facts, {}), *checks]
+        from ddtool.deploy import install_checks
+
+        checks = [*install_checks.checks(want, facts, {}), *checks]
         plan = installs.in_plan(plan, want, facts, {})
     warnings = [f"{check.name}: {check.detail}" for check in failures(checks)]
     source = (

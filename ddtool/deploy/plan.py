@@ -8,14 +8,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ddtool.deploy.outage import Outage, away
 from ddtool.deploy.release import Release, release_step, service_record
-from ddtool.deploy.wheelhouse import Wheel
 from ddtool.errors import Drift
 from ddtool.profile import Profile
 from ddtool.profile.launch import RELEASE
+
+if TYPE_CHECKING:
+    from ddtool.deploy.wheelhouse import Wheel
 
 UNITS = "/etc/systemd/system"
 HEADER = "# managed by ddtool"

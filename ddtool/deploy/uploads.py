@@ -6,11 +6,13 @@ import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddtool.deploy.wheelhouse import Wheel
 from ddtool.errors import ConnectionLost, HostError
 from ddtool.transport.agent import Agent
+
+if TYPE_CHECKING:
+    from ddtool.deploy.wheelhouse import Wheel, Wheelhouse
 
 Event = dict[str, Any]
 FIRST, LEAST, MOST = 1 << 18, 1 << 16, 8 << 20  # bytes of a piece
@@ -18,6 +20,21 @@ PIECE_S = 1.0  # what a piece should take: no link waits long for nothing, and r
 TOLD_S = 2.0
 TRIES, PAUSE_S = 5, 2.0  # to reach the host again after a cut
 STUCK = 4  # cuts in a row without a piece that arrived
+
+
+def send(
+    house: Wheelhouse,
+    wheels: Sequence[Wheel],
+    agent: Agent,
+    reconnect: Callable[[], Agent],
+    on_event: Callable[[Event], None],
+) -> None:
+    """Wheels of a wheelhouse, each read and compared with its manifest before the first byte leaves.
+
+    Raises VerificationFailed for one that is not what was collected, ConnectionLost as `Upload.send`.
+    """
+    house.require_whole(wheels)
+    Upload(agent, reconnect, on_event).send(house.folder, wheels)
 
 
 class Upload:

@@ -18,12 +18,13 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from ddtool.agent.facts import SPEC_INFO, enum_names
+from ddtool.agent.enum_names import enum_names
 from ddtool.errors import UsageError, VerificationFailed
 
 SCHEMA = "ddtool.wheelhouse/1"
 MANIFEST = "wheelhouse.json"
 REQUIREMENTS = "requirements.txt"
+SPEC_INFO = "sglang/srt/speculative/spec_info.py"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,38 @@ class Wheelhouse:
     def pins(self) -> list[str]:
         return sorted(wheel.pin for wheel in self.packages)
 
+    def algorithms(self) -> list[str] | None:
+        """What its SGLang has built in, as facts tell of an installed one; None when that cannot be told."""
+        for wheel in self.wheels:
+            if wheel.name == "sglang":
+                try:
+                    with zipfile.ZipFile(self.folder / wheel.file) as archive:
+                        return enum_names(archive.read(SPEC_INFO), "SpeculativeAlgorithm")
+                except (OSError, KeyError, zipfile.BadZipFile):
+                    return None
+        return None
+
+    def problems(self, wheels: Iterable[Wheel] | None = None) -> Iterator[str]:
+        """What is not as the manifest says, of all wheels or of these: every byte of them is read."""
+        for wheel in self.wheels if wheels is None else wheels:
+            path = self.folder / wheel.file
+            if not path.is_file():
+                yield f"{wheel.file} is missing"
+            elif path.stat().st_size != wheel.bytes:
+                yield f"{wheel.file} has {path.stat().st_size} bytes, not {wheel.bytes}"
+            elif digest(path) != wheel.sha256:
+                yield f"{wheel.file} is not the file that was collected: its sha256 differs"
+
+    def require_whole(self, wheels: Iterable[Wheel]) -> None:
+        """Raises VerificationFailed naming wheels that are not what the manifest pins."""
+        found = list(self.problems(wheels))
+        if found:
+            raise VerificationFailed(
+                f"the wheelhouse {self.folder} is not whole: " + "; ".join(found[:3]),
+                why="nothing was sent",
+                hint=f"ddtool wheelhouse build --for HOST --out {self.folder}",
+            )
+
     def write(self) -> None:
         """The manifest comes last: without it the folder is no wheelhouse."""
         about = {
@@ -134,41 +167,6 @@ def read_wheel(path: Path) -> Wheel:
         requires_python=about["Requires-Python"],
         requires=tuple(about.get_all("Requires-Dist", [])),
     )
-
-
-def problems(house: Wheelhouse, wheels: Iterable[Wheel] | None = None) -> Iterator[str]:
-    """What is not as the manifest says, of all wheels or of these: every byte of them is read."""
-    for wheel in house.wheels if wheels is None else wheels:
-        path = house.folder / wheel.file
-        if not path.is_file():
-            yield f"{wheel.file} is missing"
-        elif path.stat().st_size != wheel.bytes:
-            yield f"{wheel.file} has {path.stat().st_size} bytes, not {wheel.bytes}"
-        elif digest(path) != wheel.sha256:
-            yield f"{wheel.file} is not the file that was collected: its sha256 differs"
-
-
-def require_whole(house: Wheelhouse, wheels: Iterable[Wheel]) -> None:
-    """Raises VerificationFailed naming wheels that are not what the manifest pins."""
-    found = list(problems(house, wheels))
-    if found:
-        raise VerificationFailed(
-            f"the wheelhouse {house.folder} is not whole: " + "; ".join(found[:3]),
-            why="nothing was sent",
-            hint=f"ddtool wheelhouse build --for HOST --out {house.folder}",
-        )
-
-
-def algorithms(house: Wheelhouse) -> list[str] | None:
-    """What its SGLang has built in, as `facts` tells of an installed one; None when that cannot be told."""
-    for wheel in house.wheels:
-        if wheel.name == "sglang":
-            try:
-                with zipfile.ZipFile(house.folder / wheel.file) as archive:
-                    return enum_names(archive.read(SPEC_INFO), "SpeculativeAlgorithm")
-            except (OSError, KeyError, zipfile.BadZipFile):
-                return None
-    return None
 
 
 def digest(path: Path) -> str:

@@ -10,7 +10,7 @@ import pytest
 from support import mini, wheels
 from support.cli import data, ddtool, ok
 
-from ddtool.deploy import installs, preflight, requirements, wheel_checks, wheelhouse
+from ddtool.deploy import install_checks, installs, preflight, requirements, wheel_checks, wheelhouse
 from ddtool.deploy.wheelhouse import Target
 from ddtool.errors import PreflightError, UsageError, VerificationFailed
 from ddtool.profile import Profile, load
@@ -76,10 +76,12 @@ def about(profile: Profile, **changes: Any) -> dict[str, Any]:
     return {"install": install, "gpus": [{"driver": "580.65.06"}]}
 
 
-def failed(profile: Profile, **changes: Any) -> list[installs.Check]:
+def failed(profile: Profile, **changes: Any) -> list[preflight.Check]:
     want = installs.wanted(profile)
     assert want
-    return [check for check in installs.checks(want, about(profile, **changes), {}) if check.state == "fail"]
+    return [
+        check for check in install_checks.checks(want, about(profile, **changes), {}) if check.state == "fail"
+    ]
 
 
 # Collecting
@@ -153,7 +155,7 @@ def test_a_changed_byte_is_found(house: Path, tmp_path: Path) -> None:
     assert done.returncode == 8 and wheel.name in done.stderr
     damaged = wheelhouse.read(copy)
     with pytest.raises(VerificationFailed, match="is not whole"):
-        wheelhouse.require_whole(damaged, damaged.wheels)
+        damaged.require_whole(damaged.wheels)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": "ddtool.wheelhouse/9"}'])
