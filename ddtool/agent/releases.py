@@ -100,8 +100,9 @@ def write(ctx: Context, unit: str, release: Dict[str, Any]) -> None:
 
 
 def running_agent() -> Path:
-    """The zipapp that this code runs from: a file, or `/proc/self/fd/N` while it only lives in memory."""
-    return Path(sys.argv[0])
+    """The zipapp that this code runs from, as it came: a file, or `/proc/self/fd/N` while it only lives in memory."""
+    path = Path(sys.argv[0])
+    return path.with_name(path.name.partition(".")[0] + ".pyz") if path.name.count(".") == 2 else path
 
 
 def discard(ctx: Context, unit: str, ident: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
-from . import audit, disk, lock, releases, safeguard, unit
+from . import audit, compiled, disk, lock, releases, safeguard, unit
 from .errors import AgentError
 from .registry import Context, op
 from .run import PROGRESS, is_dead, transactions
@@ -116,8 +117,16 @@ def install_agent(ctx: Context) -> Path:
     if disk.digest(path) != disk.sha256(data):
         disk.make_dirs(folder, 0o700)
         disk.atomic_write(path, data, mode=0o600)
-    for old in sorted(folder.glob("*.pyz"), key=lambda item: -item.stat().st_mtime)[KEPT_AGENTS:]:
-        old.unlink()
+    fast = path.with_suffix(f".{sys.implementation.cache_tag}.pyz")
+    if not fast.exists():
+        with contextlib.suppress(
+            AgentError
+        ):  # it costs time, not the transaction, when there is no room for it
+            disk.atomic_write(fast, compiled.with_bytecode(data), mode=0o600)
+    whole = [item for item in folder.glob("*.pyz") if item.name.count(".") == 1]
+    for old in sorted(whole, key=lambda item: -item.stat().st_mtime)[KEPT_AGENTS:]:
+        for one in folder.glob(f"{old.stem}.*"):
+            one.unlink()
     return path
 
 

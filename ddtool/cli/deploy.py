@@ -47,14 +47,19 @@ def deploy(
 ) -> None:
     """Put a profile on its host: plan, confirm, apply, and wait until it really generates."""
     from ddtool.cli import options, output, plans, progress
-    from ddtool.deploy.deployment import Deployment
-    from ddtool.deploy.drain import drained
-    from ddtool.deploy.offline import plan_offline
 
     if offline:
+        from ddtool.deploy.offline import plan_offline
+
         plans.show(plan_offline(options.profile_of(profile, overrides), facts), "no host (offline)", json)
         return
+    from ddtool.deploy.session import open_soon
+
     chosen, name = options.selected(profile, overrides, host)
+    open_soon(name)  # the host answers while the rest is imported
+    from ddtool.deploy.deployment import Deployment
+    from ddtool.deploy.drain import drained
+
     with Deployment(chosen, name) as deployment:
         if attach:
             report(deployment, deployment.attach(progress.show), json)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 from ddtool.transport.agent import Agent
 from ddtool.transport.host import Host
@@ -12,17 +16,21 @@ from ddtool.transport.host import Host
 SANDBOX = "sandbox:"
 
 
-def open_host(name: str) -> Host:
-    """`sandbox:NAME` is a sandbox host on this machine, `local` this machine itself, anything else a name for ssh."""
+def open_host(name: str, ask: Callable[[str], str | None] | None = None) -> Host:
+    """`sandbox:NAME` is a sandbox host on this machine, `local` this machine itself, anything else a name for ssh.
+
+    `ask` gets the passphrase of a key file; without it a person at the terminal is asked.
+    """
     if name == "local":
         from ddtool.transport.local import LocalHost
 
         state = os.environ.get("DDTOOL_LOCAL_STATE", "/var/lib/ddtool")
         return LocalHost(state=state, run=os.environ.get("DDTOOL_LOCAL_RUN", "/run/ddtool"))
+    from ddtool.transport.keyfiles import ask_at_terminal
     from ddtool.transport.ssh import connect
 
     target, ssh_config = ssh_name(name)
-    return connect(target, ssh_config=ssh_config)
+    return connect(target, ssh_config=ssh_config, ask=ask or ask_at_terminal)
 
 
 def ssh_name(name: str) -> tuple[str, str | None]:
@@ -35,9 +43,58 @@ def ssh_name(name: str) -> tuple[str, str | None]:
     return sandbox.name, str(sandbox.ssh_config)
 
 
+class _Question(Exception):
+    """A key's passphrase would have to be asked for."""
+
+
+class _Early(threading.Thread):
+    """Logs in while the command still loads what it works with. It asks nobody."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(daemon=True, name=f"log in at {name}")
+        self._host = name
+        self._agent: Agent | None = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._agent = _start(open_host(self._host, ask=_ask_nobody))
+        except BaseException as error:  # noqa: BLE001  raised again where the agent is wanted
+            self._error = error
+
+    def result(self) -> Agent:
+        self.join()
+        if self._error is not None:
+            raise self._error
+        assert self._agent is not None
+        return self._agent
+
+
+def _ask_nobody(path: str) -> str | None:
+    if sys.stdin and sys.stdin.isatty():
+        raise _Question(path)
+    return None
+
+
+_early: dict[str, _Early] = {}
+
+
+def open_soon(name: str) -> None:
+    """Begin what `open_agent(name)` will be asked for."""
+    _early[name] = _Early(name)
+
+
 def open_agent(name: str) -> Agent:
     """Raises a HostError or PreflightError that says what is in the way."""
-    host = open_host(name)
+    early = _early.pop(name, None)
+    if early is not None:
+        with suppress(_Question):
+            return early.result()
+    return _start(open_host(name))
+
+
+def _start(host: Host) -> Agent:
     try:
         return Agent(host)
     except BaseException:
