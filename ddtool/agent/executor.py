@@ -252,7 +252,7 @@ def purge(this: Run, result: Dict[str, Any]) -> None:
 
 def drop_temps(ctx: Context) -> None:
     """What killed processes had begun to write. Folders of transactions go as a whole, with theirs."""
-    for folder in (ctx.state, ctx.state / "agent"):
+    for folder in (ctx.state, ctx.state / "agent", ctx.state / "environments"):
         disk.drop_temps(folder)
 
 

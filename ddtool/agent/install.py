@@ -188,7 +188,7 @@ def discard(ctx: Context, path: str) -> None:
             shutil.rmtree(path)
     if base.is_symlink() and os.readlink(about["base"]) == path:  # noqa: PTH115
         point(base, None)
-    for ledger in (ctx.state / "ledger").glob("*.json"):
+    for ledger in (ctx.state / "ledger").glob("[!.]*.json"):
         if Path(path) in Path(releases.read_json(ledger).get("site", "/")).parents:
             disk.remove(ledger)
     for made in about["made"]:  # the innermost first
@@ -203,7 +203,7 @@ def prune(ctx: Context) -> None:
     for about in ctx.state.glob("services/*/releases/[!.]*/release.json"):
         venv = releases.read_json(about).get("venv")
         used.update({venv, os.path.realpath(venv)} if venv else ())
-    for entry in sorted((ctx.state / "environments").glob("*.json")):
+    for entry in sorted((ctx.state / "environments").glob("[!.]*.json")):
         path: str = releases.read_json(entry)["path"]
         if path not in used:
             discard(ctx, path)

@@ -258,7 +258,9 @@ def test_killed_at_every_act(
             assert deployment.plan_deploy().nothing_to_do, hit
         assert environments(host) == before and in_force(host) == former, hit
         assert output(host, f"systemctl show {UNIT} -p InvocationID --value") == run, hit
-        assert output(host, "ls /opt/mini -A | grep -c ddtool || true") == "0", hit
+        assert (
+            output(host, "ls -A /opt/mini /var/lib/ddtool/environments | grep -c '^.ddtool' || true") == "0"
+        ), hit
     doctored.disarm(host)
     print(f"{hits} kills within {within}")
     assert hits > (20 if within == "make" else 2)

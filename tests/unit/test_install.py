@@ -203,11 +203,17 @@ def test_only_what_is_registered_is_ever_removed(ctx: Context, tmp_path: Path) -
     assert (tmp_path / "mine").exists()
 
 
+def test_a_note_that_a_kill_cut_short_is_no_note(ctx: Context) -> None:
+    (ctx.state / "environments").mkdir(parents=True)
+    (ctx.state / "environments" / ".ddtool-1-abc.json").write_text('{"schema": "ddtool.env')
+    install.prune(ctx)
+
+
 def test_by_hand_takes_them_away_as_the_page_says(
     ctx: Context, tmp_path: Path, house: wheelhouse.Wheelhouse
 ) -> None:
     page = Path(__file__).parents[2] / "docs" / "by-hand.md"
-    (block,) = [text for text in page.read_text().split("```") if "environments/*.json" in text]
+    (block,) = [text for text in page.read_text().split("```") if "environments/" in text]
     args = step_args(tmp_path / "venv", house)
     (Path(args["path"]) / "bin").mkdir(parents=True)
     install._register(ctx, args)
