@@ -34,6 +34,8 @@ def read(ctx: Context, unit_name: str) -> Dict[str, Any]:
     `texts`: path → text, in systemd's order. `process`: `{pid, argv, cwd}` of the running server, `server`: what it
     says of its arguments. `secrets`: the names by which masked values go, each with the file in which it stands.
     """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9:_.\\@-]*", unit_name):
+        raise AgentError(f"not a name of a unit: {unit_name!r}")
     state = unit.state_of(unit_name)
     if not state.get("exists") or not state.get("path"):
         raise AgentError(

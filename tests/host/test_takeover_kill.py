@@ -6,6 +6,7 @@ Taking over, and giving back before a restart, never end the running process, wh
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -34,6 +35,7 @@ health: {{concurrent: 1, max_tokens: 6}}
 Make = Callable[[Deployment], Plan]
 
 
+SAMPLE = int(os.environ.get("DDTOOL_KILLS", "12"))  # acts between two steps, for each operation
 # Functions whose acts are the takeover's; those of releases, gates and the lock are test_kill.py's.
 TAKEOVERS_OWN = {
     *("stage", "swap", "put_links", "drop_own_link", "restore_folder", "finish", "forget"),
@@ -173,7 +175,7 @@ def test_executor_killed_at_every_step(stage: Stage, name: str) -> None:
         act["at"] for act in acts if act["act"] == "fsync" and act["in"][:2] == ["append_line", "record"]
     }
     others = sorted({act["at"] for act in acts if TAKEOVERS_OWN & set(act["in"])} - steps)
-    chosen = others if operation.keeps_running else random.Random(name).sample(others, min(12, len(others)))
+    chosen = random.Random(name).sample(others, min(SAMPLE, len(others)))
     print(
         json.dumps({"operation": name, "acts": len(acts), "steps": len(steps), "chosen": len(chosen)}),
         flush=True,

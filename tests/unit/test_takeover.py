@@ -9,6 +9,7 @@ import pytest
 from support import mini
 
 from ddtool.deploy import takeover
+from ddtool.deploy.drain import drained
 from ddtool.deploy.offline import assumed_facts
 from ddtool.deploy.plan import Plan, gate_drop_in, plan_deploy
 from ddtool.deploy.release import build_release
@@ -174,3 +175,9 @@ def test_what_would_start_the_release_on_the_side_waits(profile: Profile, handma
     with pytest.raises(PreflightError, match="diag run"):
         takeover.refuse_while_waiting(taken(profile, handmade, runs=False), "diag run")
     takeover.refuse_while_waiting(taken(profile, handmade, runs=True), "diag run")
+
+
+def test_a_drain_asks_while_the_release_is_still_known(profile: Profile, handmade: dict[str, Any]) -> None:
+    facts = taken(profile, handmade, runs=False)
+    plan = drained(takeover.plan_first_restart("restart", "sglang-mini", facts, state=STATE), 30)
+    assert kinds(plan)[:3] == ["drain", "give-back", "stop"]
