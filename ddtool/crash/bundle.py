@@ -5,19 +5,20 @@ Members are read in memory and never unpacked: a bundle may come from anybody.
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import re
-import tarfile
 import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddtool.errors import DdtoolError, UsageError
+
+if TYPE_CHECKING:
+    import tarfile  # takes 8 ms to import, and most logs are no bundle
 
 SCHEMA = "ddtool.evidence/1"
 MANIFEST = "manifest.json"
@@ -81,6 +82,9 @@ def read(path: Path) -> Bundle:
 
 def unpack(data: bytes, what: str = "the bundle") -> Bundle:
     """Unpacked as a whole first, with a limit: a small archive can hold terabytes, in a member or in its headers."""
+    import gzip
+    import tarfile
+
     try:
         raw = gzip.GzipFile(fileobj=io.BytesIO(data)).read(ALL_BYTES + 1)
         if len(raw) > ALL_BYTES:
@@ -124,6 +128,9 @@ def of_files(files: dict[str, bytes], what: str) -> Bundle:
 
 def pack(bundle: Bundle) -> bytes:
     """One folder named after the run, the manifest first."""
+    import gzip
+    import tarfile
+
     folder = name_of(bundle)
     files = {MANIFEST: json.dumps(bundle.manifest, indent=1).encode(), **bundle.files}
     raw = io.BytesIO()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +104,8 @@ def profile_of(bundle: Bundle) -> Profile | None:
     """The profile in a bundle; None when there is none, or when this ddtool's schema does not allow it any more."""
     if PROFILE not in bundle.files:
         return None
+    import tempfile
+
     from ddtool.profile import load
 
     with tempfile.TemporaryDirectory() as folder:

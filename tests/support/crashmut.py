@@ -17,10 +17,15 @@ from ddtool.crash.attempts import attempts
 from ddtool.crash.classify import classify
 from ddtool.crash.scene import Scene, chain
 
-CASES = [
-    yaml.load(path.read_bytes(), yaml.CSafeLoader)
-    for path in sorted((Path(__file__).parents[1] / "data" / "crash_cases").glob("*.yaml"))
-]
+DATA = Path(__file__).parents[1] / "data"
+
+
+def labelled(folder: str) -> list[dict[str, Any]]:
+    return [yaml.load(path.read_bytes(), yaml.CSafeLoader) for path in sorted((DATA / folder).glob("*.yaml"))]
+
+
+CASES = labelled("crash_cases")
+MORE = labelled("crash_cases_more")  # written by somebody else after the signatures
 CRASHES = [case for case in CASES if case["first_cause_lineno"]]
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
 from types import ModuleType
 
 import pytest
+from support.crashmut import CASES, MORE
 from support.scripts import script
+
+from ddtool.crash.classify import classify
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +63,34 @@ def test_every_subcode_of_a_label_can_be_said(judged: list) -> None:
         each.verdict.subcode == each.case["subcode"] for each in judged if each.case["first_cause_lineno"]
     )
     assert said >= 0.9 * len(judged)
+
+
+def test_logs_written_after_the_signatures() -> None:
+    wrong = []
+    for case in MORE:
+        verdict = classify(io.BytesIO(case["log"].encode()))
+        if verdict.category != case["category"]:
+            wrong.append((case["id"], verdict.category))
+    assert wrong == []
+
+
+STAMPS = re.compile(
+    r"(?m)^[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d (?=\S+ \S+: )|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?\+00:?00 "
+)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in [*CASES, *MORE] if case["category"] == "no_crash"], ids=lambda case: case["id"]
+)
+def test_a_healthy_log_is_one_without_a_clock(case: dict) -> None:
+    """As a paste is whose lines all carry one stamp: then batches behind a line show that it was survived."""
+    log = STAMPS.sub("May 21 10:00:00 ", case["log"])
+    log = re.sub(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[2026-05-21 10:00:00", log)
+    assert classify(io.BytesIO(log.encode())).category == "no_crash"
+
+
+def test_a_cause_is_one_short_sentence() -> None:
+    for case in [*CASES, *MORE]:
+        cause = classify(io.BytesIO(case["log"].encode())).cause
+        assert not re.search(r"[a-z)][.!] [A-Z]", cause), (case["id"], cause)
+        assert "reserved by PyTorch" not in cause and len(cause) <= 420, (case["id"], cause)

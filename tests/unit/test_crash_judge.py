@@ -173,6 +173,18 @@ def test_ranks_say_who_was_first() -> None:
     assert found.first_cause and found.first_cause.rank == 3
 
 
+def test_a_rank_without_phases_of_its_own_was_where_the_others_were() -> None:
+    log = [*serving(), *failure(OOM, rank=3), *failure(PEER, rank=5, second=31), *crashlog.KILLED]
+    found = verdict([*log, *crashlog.manager("killed")])
+    assert {row["rank"]: row["phase"] for row in found.ranks} == {0: "serving", 3: "serving", 5: "serving"}
+
+
+def test_what_the_evidence_left_out_is_missing() -> None:
+    log = [*serving(), "systemd: the middle of this run is left out here", *failure(OOM), *crashlog.KILLED]
+    found = verdict(log, "short")
+    assert any("left out here" in item for item in found.missing), found.missing
+
+
 @pytest.mark.parametrize(
     ("frame", "code", "worker"),
     [
