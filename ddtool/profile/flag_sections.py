@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,6 +138,10 @@ class Sections:
         why = f"a profile knows NONE, DFLASH and DDTREE; without {algorithm} the service answers the same, slower"
         self.left.append((f"--speculative-algorithm {algorithm}", why))
         self.drop_speculation(f"it belongs to {algorithm}")
+
+    def absolute(self, word: str) -> str:
+        """ddtool's service runs in another folder, so a path that begins with a dot is written out."""
+        return os.path.normpath(f"{self.cwd}/{word}") if self.cwd and word.startswith(("./", "../")) else word
 
     def drop_speculation(self, why: str) -> None:
         for name in [name for name in self.flags if name.startswith("speculative-")]:

@@ -209,6 +209,15 @@ def test_a_profile_that_misses_something_says_what() -> None:
     assert any("attention_backend" in remark for remark in made.remarks)
 
 
+def test_a_path_beside_the_working_directory_is_written_out() -> None:
+    unit = units.one(
+        "beside",
+        "WorkingDirectory=/srv/k\nExecStart=/opt/venv/bin/python -m sglang.launch_server --model-path /m "
+        "--attention-backend triton --chat-template ../t.jinja\n",
+    )
+    assert profile_of(unit).profile["server_args"] == {"chat-template": "/srv/t.jinja"}
+
+
 def test_an_edit_since_the_start_is_noticed() -> None:
     command = (
         "/opt/venv/bin/python -m sglang.launch_server --model-path /m --port 9 --attention-backend triton"
