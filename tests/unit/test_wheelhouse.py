@@ -11,6 +11,9 @@ from support import mini, wheels
 from support.cli import data, ddtool, ok
 
 from ddtool.deploy import install_checks, installs, preflight, requirements, wheel_checks, wheelhouse
+from ddtool.deploy.offline import assumed_facts
+from ddtool.deploy.plan import Plan, plan_deploy
+from ddtool.deploy.release import build_release
 from ddtool.deploy.wheelhouse import Target
 from ddtool.errors import PreflightError, UsageError, VerificationFailed
 from ddtool.profile import Profile, load
@@ -327,3 +330,45 @@ def test_an_experiment_does_not_run_in_another_environment(house: Path) -> None:
     want, facts = installs.wanted(profile), about(profile)
     with pytest.raises(PreflightError, match="not in force"):
         installs.require_in_force(want, facts)
+
+
+# Plans
+
+
+def planned(profile: Profile, held: dict[str, int], **changes: Any) -> Plan:
+    want = installs.wanted(profile)
+    assert want
+    target = profile.with_environment(want.path)
+    facts = {**assumed_facts(profile), **about(profile, **changes)}
+    release = installs.in_release(build_release(target, {}, "salt", want.identity), want)
+    plan = plan_deploy(target, release, facts, state="/var/lib/ddtool", salt="salt", now_unix=1.0)
+    return installs.in_plan(plan, want, facts, held)
+
+
+def test_the_environment_is_made_and_named_before_the_service_stops(house: Path) -> None:
+    plan = planned(managed(house), {})
+    assert [step["step"] for step in plan.steps][:4] == ["install", "link", "release", "stop"]
+    assert {wheel.name for wheel in plan.uploads} == {"sglang", "mini-words", "pip"}
+    install, link = plan.steps[:2]
+    assert install["installer"].startswith("pip-") and len(install["requirements"]) == 2
+    release = next(step for step in plan.steps if step["step"] == "release")["meta"]
+    assert link["target"] == install["path"] == release["venv"]
+    assert release["argv"][0] == f"{install['path']}/bin/python"
+    assert release["install"]["base"] == link["base"] == "/opt/mini/venv"
+
+
+def test_only_what_the_host_lacks_is_sent(house: Path) -> None:
+    wheels_of = {wheel.name: wheel for wheel in wheelhouse.read(house).wheels}
+    words, pip = wheels_of["mini-words"], wheels_of["pip"]
+    plan = planned(managed(house), {words.sha256: words.bytes, pip.sha256: pip.bytes - 1})
+    assert {wheel.name for wheel in plan.uploads} == {"sglang", "pip"}
+
+
+def test_an_environment_that_is_there_is_only_named(house: Path) -> None:
+    profile = managed(house)
+    want = installs.wanted(profile)
+    assert want
+    plan = planned(profile, {}, incomplete=None, base_target="/opt/mini/venv-0")
+    assert [step["step"] for step in plan.steps][:2] == ["link", "release"] and plan.uploads == ()
+    same = planned(profile, {}, incomplete=None, base_target=want.path)
+    assert [step["step"] for step in same.steps][:1] == ["release"]
