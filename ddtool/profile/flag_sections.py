@@ -223,6 +223,7 @@ class Sections:
                 self.left.append((f"--{name} {words[0]}", "it is the default"))
         if self.flags:
             self.others["server_args"] = {
-                name: typed(name, words) for name, words in sorted(self.flags.items())
+                name: typed(name, [self.absolute(word) for word in words])
+                for name, words in sorted(self.flags.items())
             }
         self.carried += [(f"server_args.{name}", f"--{name}") for name in sorted(self.flags)]
