@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ddtool.crash import history
 from ddtool.errors import DdtoolError
 from ddtool.profile import Profile
 from ddtool.transport.agent import Agent
@@ -21,6 +20,8 @@ def tell(agent: Agent, unit: str, profile: Profile, result: Json, on_event: Call
     evidence = result.get("evidence")
     if not evidence:
         return
+    from ddtool.crash import history
+
     try:
         crash = history.last(agent, unit, profile, evidence["invocation"])
     except DdtoolError as error:
@@ -44,6 +45,8 @@ def last_of_status(agent: Agent, unit: str, profile: Profile | None, status: Jso
     manifest = status["evidence"][0]
     known = _known(status["crashes"], manifest["invocation"])
     if known is None:
+        from ddtool.crash import history
+
         verdict = history.judge(agent, unit, manifest, profile, note=False).verdict
         known = {
             "category": verdict.category,
@@ -59,6 +62,8 @@ def _known(crashes: Json, invocation: str) -> Json | None:
     entry = crashes["known"].get(end["fingerprint"]) if end else None
     if entry is None:
         return None
+    from ddtool.crash import history  # most commands meet no crash, and it takes its time to import
+
     return {
         **{key: entry[key] for key in ("category", "subcode", "cause")},
         "seen": vars(history.seen_of(entry)),

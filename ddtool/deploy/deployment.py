@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddtool.deploy import apply as transactions
 from ddtool.deploy import crashes, installs, operations, preflight, takeover, uploads, viewing
@@ -21,13 +21,15 @@ from ddtool.deploy.release import Release, build_release
 from ddtool.deploy.session import open_agent
 from ddtool.deploy.toggle import compose_step, plan_toggle, toggle_request
 from ddtool.diagnostics import consent
-from ddtool.diagnostics.definition import Definition
 from ddtool.engine import engine_files
 from ddtool.errors import PreflightError
 from ddtool.profile import Profile, resolve_secrets
 from ddtool.profile.findings import Finding
 from ddtool.profile.validate import require_valid
 from ddtool.transport.agent import Agent
+
+if TYPE_CHECKING:
+    from ddtool.diagnostics.definition import Definition
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]

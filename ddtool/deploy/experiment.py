@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddtool.deploy import apply as transactions
 from ddtool.deploy.apply import Event
@@ -31,10 +31,12 @@ from ddtool.deploy.plan import (
 from ddtool.deploy.release import Release, release_step, service_record
 from ddtool.deploy.toggle import Request, compose_step, others_affected
 from ddtool.deploy.toggle import changes as file_changes
-from ddtool.diagnostics.definition import Definition
 from ddtool.errors import ConnectionLost, UsageError
 from ddtool.profile import Profile
 from ddtool.transport.agent import Agent
+
+if TYPE_CHECKING:
+    from ddtool.diagnostics.definition import Definition
 
 OnEvent = Callable[[Event], None]
 KIND = "diag run"
