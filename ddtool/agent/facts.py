@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import socket
+import stat
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -130,7 +131,24 @@ def venv_facts(venv: Path) -> Dict[str, Any]:
         "algorithms": enum_members(site / SPEC_INFO, "SpeculativeAlgorithm"),
         "standins": standins(venv),
         "free_mib": shutil.disk_usage(str(site)).free >> 20,
+        "others_may_write": others_may_write(venv, python, site),
     }
+
+
+def others_may_write(*paths: Path) -> List[str]:
+    """`PATH (uid N, mode M)` of each path, and of each folder above it, that somebody else than root may change: root
+    runs what lies there."""
+    found = {}
+    for path in paths:
+        for one in (path, path.resolve(), *path.parents, *path.resolve().parents):
+            try:
+                about = one.stat()
+            except OSError:
+                continue
+            sticky = about.st_mode & stat.S_ISVTX and one not in (path, path.resolve())
+            if about.st_uid != 0 or (about.st_mode & 0o022 and not sticky):
+                found[str(one)] = f"{one} (uid {about.st_uid}, mode {about.st_mode & 0o7777:o})"
+    return [found[name] for name in sorted(found)]
 
 
 def versions(site: Path) -> Dict[str, str]:

@@ -105,6 +105,14 @@ def venv(profile: Profile, facts: Mapping[str, Any]) -> Iterator[Check]:
             "venv", "fail", f"no Python environment at {about['path']}", "--set engine.venv=/path/on/the/host"
         )
         return
+    others = about.get("others_may_write")
+    if others:
+        yield Check(
+            "venv",
+            "warn",
+            f"root runs what others than root may change: {', '.join(others)}",
+            f"whoever that is becomes root here; if they should not: chown -R root: {about['path']}",
+        )
     version = about["dists"].get("sglang")
     if version is None:
         yield Check("venv", "fail", f"{about['path']} has no sglang", "--set engine.venv=/path/on/the/host")

@@ -30,6 +30,7 @@ from ddtool.agent import (
     collect,
     disk,
     evidence,
+    facts,
     listener,
     proof,
     record,
@@ -557,3 +558,19 @@ def test_a_pipe_or_a_device_among_the_files_is_an_error(tmp_path: Path) -> None:
         record.verify(record.find(str(venv)))
     with pytest.raises(OSError, match="not a regular file"):
         disk.digest(Path("/dev/zero"))
+
+
+@needs_root
+def test_a_venv_that_others_may_write_is_named(tmp_path: Path) -> None:
+    """Root runs its Python: whoever may write there is root."""
+    place = tmp_path / "home" / "venv"
+    place.mkdir(parents=True)
+    assert facts.others_may_write(place) == []
+    os.chown(place.parent, 1000, 1000)
+    assert facts.others_may_write(place) == [f"{place.parent} (uid 1000, mode 755)"]
+    os.chown(place.parent, 0, 0)
+    place.chmod(0o1777)
+    assert facts.others_may_write(place) == [f"{place} (uid 0, mode 1777)"]
+    place.chmod(0o755)
+    place.parent.chmod(0o1777)  # as /tmp: nobody can rename what is root's there
+    assert facts.others_may_write(place) == []
