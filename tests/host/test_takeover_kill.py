@@ -96,7 +96,7 @@ class Stage:
     def see(self) -> dict[str, Any]:
         """Everything of the unit, release numbers taken out, and which process runs."""
         script = (
-            r"sed -E 's/[0-9]{4}-([0-9a-f]{8})/\1/g' /etc/systemd/system/" + f"{NAME}.service | sha256sum"
+            r"sed -E 's/[0-9]{4}-[0-9a-f]{8}/RELEASE/g' /etc/systemd/system/" + f"{NAME}.service | sha256sum"
         )
         files = {**look(self.host), f"{handmade.UNITS}/{NAME}.service": output(self.host, script)}
         kept = output(

@@ -53,9 +53,11 @@ found = {}
 for path in paths:
     if os.path.lexists(path):
         stat = os.lstat(path)
-        what = os.readlink(path) if os.path.islink(path) else ""
-        if os.path.isfile(path):
-            what += " " + hashlib.sha256(open(path, "rb").read()).hexdigest()
+        what = ""
+        if os.path.islink(path):
+            what = os.readlink(path)
+        elif os.path.isfile(path):
+            what = hashlib.sha256(open(path, "rb").read()).hexdigest()
         found[path] = [oct(stat.st_mode), stat.st_uid, stat.st_gid, what]
 print(json.dumps(found))
 """
