@@ -72,7 +72,8 @@ MUTATED = """
 ## Mutated logs
 
 {number} mutations of these logs (seed {seed}; `tests/support/crashmut.py`): tails and heads cut off, lines dropped,
-random bytes, lines of several ranks out of order. No exception.
+random bytes, lines of several ranks out of order. No exception. `unknown` is what can be known where a parent's exit
+stands before its child's words and the log ends between them.
 
 | | mutations | |
 |---|---|---|

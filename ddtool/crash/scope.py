@@ -25,6 +25,11 @@ _WITNESS = re.compile(
 _REQUEST = re.compile(
     r"(?P<sglang>Receive: obj=|Finish: obj=)|request\.(?:received|finished) obj=|Received request \S+: "
 )
+# The last line of one that has line ends in it; code that it quotes ends in a bracket too.
+_REQUEST_END = re.compile(
+    r".*\b(?:sampling_params|return_logprob|stream|session_params|lora_path|modalities|rid|meta_info|finish_reason)\b"
+    r".*[)}]$"
+)
 _QUOTE_LINES = 400  # lines that one logged request may go on for
 _PID = re.compile(r"\bpid[= ]'?(\d+)|\bPID (\d+)|\bProcess (\d+)", re.I)
 
@@ -49,7 +54,7 @@ def divide(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     strangers = _foreign_idents(lines)
     strangers |= _neighbours([line for line in lines if line.ident not in strangers])
     unit_lines = [line for line in lines if line.source == "unit" and line.ident not in strangers]
-    units = _foreign_units(lines, unit_lines)
+    units = _foreign_units(lines, unit_lines, strangers)
     servers = {line.ident for line in unit_lines if line.ident}
     processes = _Processes(lines, unit_lines, units)
     kept: list[Line] = []
@@ -81,7 +86,7 @@ def _quoted(lines: Sequence[Line]) -> Iterator[int]:
                 open_for[writer] = 0
                 continue
             yield index
-            open_for[writer] = 0 if line.text.endswith((")", "}")) else open_for[writer] - 1
+            open_for[writer] = 0 if _REQUEST_END.match(line.text) else open_for[writer] - 1
 
 
 def _has_stamp(line: Line) -> bool:
@@ -118,9 +123,9 @@ def _serves(line: Line) -> bool:
     return events.phase_of(line) is not None or events.is_good(line)
 
 
-def _foreign_units(lines: Sequence[Line], unit_lines: Sequence[Line]) -> set[str]:
+def _foreign_units(lines: Sequence[Line], unit_lines: Sequence[Line], strangers: set[str | None]) -> set[str]:
     """Units that are not the service's: the service's has a name or a description like it, or else has not ended
-    before its last success."""
+    before its last success and is not what another writer is called."""
     idents = {line.ident for line in unit_lines if line.ident}
     ends: dict[str, int] = {}
     named: set[str] = set()
@@ -132,7 +137,13 @@ def _foreign_units(lines: Sequence[Line], unit_lines: Sequence[Line]) -> set[str
     if named:
         return set(ends) - named
     last_good = max((line.number for line in unit_lines if events.is_good(line)), default=0)
-    return {unit for unit, end in ends.items() if 0 < end < last_good or not unit.endswith(".service")}
+    return {
+        unit
+        for unit, end in ends.items()
+        if 0 < end < last_good
+        or not unit.endswith(".service")
+        or any(ident and _akin(unit, ident) for ident in strangers)
+    }
 
 
 def _akin(unit: str, ident: str) -> bool:
@@ -192,5 +203,14 @@ class _Processes:
         if pid in self._pids:
             return False
         if pid in self._units:
-            return self._units[pid] in self._foreign_units
+            return self._units[pid] in self._foreign_units or self._is_elsewhere(self._units[pid])
         return not (not comm or comm.startswith("<") or comm in self._comms or _COMM.match(comm))
+
+    def _is_elsewhere(self, unit: str) -> bool:
+        """Whether a unit is not called like the server, which has a telling name itself."""
+        telling = [comm for comm in self._comms if _DESCRIBED.search(comm)]
+        return (
+            bool(telling)
+            and unit.endswith(".service")
+            and not (_DESCRIBED.search(unit) or any(_akin(unit, comm) for comm in telling))
+        )
