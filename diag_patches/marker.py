@@ -1,6 +1,9 @@
 # --- ddtool: what every inserted diagnostic shares; put before its code when that calls `_ddtool_marker` ---
 def _ddtool_marker(name, sha, file):
-    """The patch's voice: emit(event, worker, rank, **fields) writes one marker line. Leaves the proof of load."""
+    """The patch's voice: emit(event, worker, rank, **fields) writes one marker line. Leaves the proof of load.
+
+    emit.reached() belongs where the inserted code looks at what it is for: the first call in a process says so.
+    """
     import json
     import os
     import sys
@@ -26,7 +29,7 @@ def _ddtool_marker(name, sha, file):
         except Exception:  # noqa: BLE001  a rank that nobody can tell is null
             return worker, None
 
-    def prove():
+    def prove(ran):
         """/run/ddtool/UNIT/PID-STARTTIME.json, shared by all patched files of this process."""
         unit = os.environ.get("DDTOOL_UNIT")
         if not unit:
@@ -39,15 +42,27 @@ def _ddtool_marker(name, sha, file):
         if path.exists():
             proof.update(json.loads(path.read_text()))
         proof["patches"] = [item for item in proof["patches"] if (item["name"], item["file"]) != (name, file)]
-        proof["patches"].append({"name": name, "sha": sha, "file": file})
+        proof["patches"].append({"name": name, "sha": sha, "file": file, "reached": ran})
         aside = path.with_suffix(".tmp")
         aside.write_text(json.dumps(proof))
         aside.replace(path)
 
-    try:
-        prove()
-    except Exception as error:  # noqa: BLE001  a diagnostic must not break the service; that it failed is said
-        emit("unproven", why=f"{type(error).__name__}: {error}")
-    emit("loaded", file=file)
+    def say(event):
+        """A milestone of this file: in its proof and in the log."""
+        try:
+            prove(event == "reached")
+        except Exception as error:  # noqa: BLE001  a diagnostic must not break the service; that it failed is said
+            emit("unproven", why=f"{type(error).__name__}: {error}")
+        emit(event, file=file)
+
+    said = []
+
+    def reached():
+        if not said:
+            said.append(True)
+            say("reached")
+
+    say("loaded")
     emit.who = who
+    emit.reached = reached
     return emit

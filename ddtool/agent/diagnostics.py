@@ -58,7 +58,7 @@ def preview(ctx: Context, request: Json) -> Json:
 
 @op("diag.state")
 def state(ctx: Context, venv: str, unit: str) -> Json:
-    """On disk, expired, lost; and by which ranks of the running unit each patch is loaded."""
+    """On disk, expired, lost; and by which ranks of the running unit each patch is loaded, and its code was reached."""
     from . import unit as units
 
     processes = units.processes(unit) if units.has_systemd() else []
@@ -66,7 +66,7 @@ def state(ctx: Context, venv: str, unit: str) -> Json:
 
 
 def state_of(ctx: Context, venv: str, unit: str, processes: Iterable[proof.Process]) -> Json:
-    """`overview` plus `ranks`, and per patch `loaded` (ranks) and `stale`; `restart_needed` for the whole."""
+    """`overview` plus `ranks`, and per patch `loaded` and `reached` (ranks); `restart_needed` for the whole."""
     about = overview(ctx, venv)
     ranks = proof.loaded(ctx.run / unit, processes)
     wanted = {(patch["name"], patch["sha"]) for patch in about["patches"] if patch["on_disk"]}
@@ -75,14 +75,21 @@ def state_of(ctx: Context, venv: str, unit: str, processes: Iterable[proof.Proce
         row["missing"] = sorted(name for name, _ in wanted - has)
         row["stale"] = sorted(name for name, _ in has - wanted)
     for patch in about["patches"]:
-        key = {"name": patch["name"], "sha": patch["sha"]}
-        patch["loaded"] = [row["rank"] for row in ranks if key in (row["patches"] or [])]
+        proofs = [(row["rank"], _proofs_of(patch, row)) for row in ranks]
+        patch["loaded"] = [rank for rank, items in proofs if items]
+        patch["reached"] = [rank for rank, items in proofs if any(item["reached"] for item in items)]
     return {
         **about,
         "unit": unit,
         "ranks": ranks,
         "restart_needed": any(row["missing"] or row["stale"] for row in ranks),
     }
+
+
+def _proofs_of(patch: Json, row: Json) -> List[Json]:
+    """What a rank's proof says of this version of a patch: an item for each of its files."""
+    key = (patch["name"], patch["sha"])
+    return [item for item in row["patches"] or [] if (item["name"], item["sha"]) == key]
 
 
 def overview(ctx: Context, venv: str) -> Json:

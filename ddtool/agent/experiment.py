@@ -25,8 +25,8 @@ Emit = Callable[..., None]
 
 
 class Experiment:
-    """`spec`: `{patch, sha, hypothesis: {fired, not_fired}, requests: [{path, body}], timeout_s}`; the requests are
-    sent at once. `gate`: of the release that runs, with its API key."""
+    """`spec`: `{patch, sha, hypothesis: {fired, not_fired, not_reached}, requests: [{path, body}], timeout_s}`; the
+    requests are sent at once. `gate`: of the release that runs, with its API key."""
 
     def __init__(self, ctx: Context, name: str, spec: Json, gate: Json, emit: Emit) -> None:
         self.ctx = ctx
@@ -56,6 +56,7 @@ class Experiment:
             log=evidence.journal_text(self.invocation, LOG_LINES),
             patch=self.spec["patch"],
             sha=self.spec["sha"],
+            not_reached=self.spec["hypothesis"]["not_reached"],
             ready=ready_s is not None,
             ended=ended,
             rank_of={pid: rank for pid, rank in ranks.items() if rank is not None},
@@ -135,8 +136,11 @@ class Experiment:
         """The operator sees phases as they come, and the diagnostic's first events."""
         self._phase(line)
         item = outcome.marker(line)
-        if item is not None and item.get("patch") == self.spec["patch"] and self._markers < SHOWN_MARKERS:
+        if item is None or item.get("patch") != self.spec["patch"]:
+            return
+        if item.get("event") not in outcome.NO_FINDING:  # of the others there are a few for each process
             self._markers += 1
+        if self._markers <= SHOWN_MARKERS:
             self.emit("marker", marker=item)
 
     def _keep(self, result: str) -> Optional[Json]:

@@ -1,10 +1,12 @@
 """What an experiment with a diagnostic has shown: pure, from the log of the run and how it went.
 
-fired                 an event of the diagnostic beyond `loaded` and `unproven`
+fired                 an event of the diagnostic that is a finding
 crashed elsewhere     the service ended while it served, and the diagnostic said nothing
 not fired             every request was answered, and the diagnostic said nothing
 hung                  not ready, or a request not answered, when the time was over
 other failure first   the service ended before it served: what the diagnostic watches was never reached
+
+Silence refutes the hypothesis only where the patched code ran: its marker `reached` says that it did.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
 
 MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
 ABOUT_ITSELF = ("unproven", "blind", "unmeasured")  # its proof, or its own check, failed
-NO_FINDING = ("loaded", *ABOUT_ITSELF)
+REACHED = "reached"
+NO_FINDING = ("loaded", REACHED, *ABOUT_ITSELF)
 RANK = re.compile(r"\bTP(\d+)\b")
 # SGLang answers requests of its own before it calls itself ready, so a batch counts as serving, too.
 SERVING = re.compile(r"Uvicorn running|Application startup complete|(?:Prefill|Decode) batch[, ]")
@@ -36,11 +39,13 @@ class Seen:
     """`asked`: requests sent; `answered`: with 200; `refused`: with something else; the others got no answer.
 
     `ended`: `{result, exit_status}` of a unit that is no longer active.
+    `not_reached`: what it means that the patched code never ran, and what to do then.
     """
 
     log: str
     patch: str
     sha: str
+    not_reached: str = ""
     ready: bool = False
     ended: Optional[Json] = None
     rank_of: Dict[int, int] = field(default_factory=dict)  # pid → rank, of the processes that were seen alive
@@ -50,6 +55,7 @@ class Seen:
     events: List[Json] = field(init=False)
     failures: List[Json] = field(init=False)
     loaded_by: List[Json] = field(init=False)
+    reached_by: List[Json] = field(init=False)
 
     def __post_init__(self) -> None:
         markers = [item for item in map(marker, self.log.splitlines()) if item is not None]
@@ -59,8 +65,12 @@ class Seen:
         for item in self.events:
             if item.get("rank") is None:
                 item["rank"] = self.rank_of.get(item.get("pid", 0))
-        pids = sorted({item["pid"] for item in ours if "pid" in item})
-        self.loaded_by = [{"pid": pid, "rank": self.rank_of.get(pid)} for pid in pids]
+        self.loaded_by = self._processes(ours)
+        self.reached_by = self._processes([item for item in ours if item.get("event") == REACHED])
+
+    def _processes(self, markers: List[Json]) -> List[Json]:
+        pids = sorted({item["pid"] for item in markers if "pid" in item})
+        return [{"pid": pid, "rank": self.rank_of.get(pid)} for pid in pids]
 
     @property
     def stuck(self) -> bool:
@@ -82,20 +92,22 @@ def marker(line: str) -> Optional[Json]:
 
 
 def judge(seen: Seen) -> Json:
-    """`{outcome, conclusion (of the hypothesis), why, phase, ranks, counts, events, failures, loaded_by}`."""
+    """`{outcome, conclusion (of the hypothesis), why, phase, ranks, counts, events, failures, loaded_by,
+    reached_by}`."""
     outcome = outcome_of(seen)
-    reached = phases(seen.log)
+    ranks = phases(seen.log)
     conclusion, why = conclude(seen, outcome)
     return {
         "outcome": outcome,
         "conclusion": conclusion,
         "why": why,
-        "phase": phase_of(seen, reached),
-        "ranks": reached,
+        "phase": phase_of(seen, ranks),
+        "ranks": ranks,
         "counts": dict(Counter(str(item.get("event")) for item in seen.events)),
         "events": seen.events[:KEPT_EVENTS],
         "failures": seen.failures[:KEPT_EVENTS],
         "loaded_by": seen.loaded_by,
+        "reached_by": seen.reached_by,
     }
 
 
@@ -124,6 +136,8 @@ def conclude(seen: Seen, outcome: str) -> Tuple[str, str]:
         return INCONCLUSIVE, f"the diagnostic's own check failed: {blind.get('why')}"
     if outcome == NOT_FIRED and seen.refused:
         return INCONCLUSIVE, f"{seen.refused} of {seen.asked} requests were refused"
+    if not seen.reached_by:
+        return INCONCLUSIVE, ": ".join(filter(None, ("the patched code never ran", seen.not_reached)))
     return REFUTED, ""
 
 

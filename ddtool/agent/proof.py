@@ -27,7 +27,9 @@ def rank_of(title: str) -> Optional[int]:
 
 
 def loaded(folder: Path, processes: Iterable[Process]) -> List[Json]:
-    """One row per scheduler of the unit: `{rank, pid, title, patches}`; `patches` is None without a proof.
+    """One row per scheduler of the unit: `{rank, pid, title, patches: [{name, sha, reached}]}`, an item for each file.
+
+    `patches` is None without a proof. `reached`: the code inserted into that file has run in that process.
 
     A proof belongs to a process only when pid and start time agree: pids are used again.
     """
@@ -45,7 +47,11 @@ def _patches(proof: Json) -> List[Json]:
     listed = proof.get("patches")
     items = listed if isinstance(listed, list) else []
     return [
-        {"name": str(item.get("name")), "sha": str(item.get("sha"))}
+        {
+            "name": str(item.get("name")),
+            "sha": str(item.get("sha")),
+            "reached": item.get("reached") is True,
+        }
         for item in items
         if isinstance(item, dict)
     ]

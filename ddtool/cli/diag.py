@@ -201,22 +201,27 @@ def tell(kind: str, result: Mapping[str, Any], state: Mapping[str, Any], *, chan
 
 @app.command()
 def status(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:
-    """Each enabled diagnostic: on disk, and loaded by which ranks of the running unit."""
+    """Each enabled diagnostic: on disk, loaded by which ranks of the running unit, and in which its code has run."""
     from ddtool.cli import options, output
     from ddtool.deploy.deployment import Deployment
-    from ddtool.diagnostics import view
+    from ddtool.diagnostics import definition, view
 
     chosen, name = options.selected(profile, None, host)
     with Deployment(chosen, name) as deployment:
         state = deployment.agent.call("diag.state", venv=chosen.engine.venv, unit=deployment.unit)
+        outdated = view.outdated(state, definition.shas(patch["name"] for patch in state["patches"]))
         if json:
-            output.emit("diag.status", {**state, "host": name, "round_trips": deployment.round_trips})
+            about = {"host": name, "outdated": outdated, "round_trips": deployment.round_trips}
+            output.emit("diag.status", {**state, **about})
             return
         console = output.stdout()
         console.print(output.safe(view.headline(state)), style="bold")
         if state["patches"]:
-            columns = ("diagnostic", "on disk", "loaded", "enabled")
+            columns = ("diagnostic", "on disk", "loaded", "reached", "why")
             console.print(output.table(None, columns, view.patch_rows(state)))
+        for patch in outdated:
+            update = f"enabled by another version of ddtool; `ddtool diag enable {patch}` updates it"
+            console.print(output.safe(f"{patch} was {update}"))
         for patch, ranks in view.leftover_rows(state):
             console.print(output.safe(f"{patch} is off, but {ranks} still run it: restart to be rid of it"))
         for kind, files in view.by_group(state["files"]).items():

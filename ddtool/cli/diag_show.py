@@ -70,6 +70,7 @@ def describe(patch: Definition) -> None:
     if patch.hypothesis:
         console.print(f"if it fires: {patch.hypothesis.fired}")
         console.print(f"if not: {patch.hypothesis.not_fired}")
+        console.print(f"if its code never runs: {patch.hypothesis.not_reached}")
     console.print(output.table("events", ("event", "when, and its fields"), patch.events.items()))
     for release, absent in patch.absent.items():
         instead = f"; use {absent.replaced_by}" if absent.replaced_by else ""

@@ -1,12 +1,14 @@
 """Patch definitions: `diag_patches/NAME/patch.yaml` and the code beside it, as the host's agent wants them.
 
-A diagnostic states its hypothesis in two sentences, `hypothesis: {fired, not_fired}`: what it means that an event of
-it was seen, and that none was seen although its code was loaded and a request ran. `diag run` prints one of the two.
+A diagnostic states its hypothesis in three sentences, `hypothesis: {fired, not_fired, not_reached}`: what it means that
+an event of it was seen, that none was seen although its code ran, and that its code did not run, with what to do then.
+`diag run` prints one of them.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +66,7 @@ class Hypothesis(Strict):
 
     fired: str = Field(min_length=1)
     not_fired: str = Field(min_length=1)
+    not_reached: str = Field(min_length=1)
 
 
 class Absent(Strict):
@@ -76,8 +79,8 @@ class Absent(Strict):
 class Definition(Strict):
     """One patch. `expires`: days after which an enabled diagnostic is warned about; a fix has none.
 
-    `events` says what each marker means. `loaded` and `unproven` come at import, `blind` and `unmeasured` when the
-    diagnostic's own check fails; any other one is a finding.
+    `events` says what each marker means. `loaded` comes at import, `reached` when the inserted code first does what it
+    is for, `unproven` with either; `blind` and `unmeasured` when its own check fails; any other one is a finding.
     """
 
     schema_: Literal["ddtool.patch/1"] = Field(alias="schema")
@@ -94,7 +97,9 @@ class Definition(Strict):
     @model_validator(mode="after")
     def _diagnostics_state_a_hypothesis(self) -> Definition:
         if self.kind == "diagnostic" and self.hypothesis is None:
-            raise ValueError("hypothesis: {fired: …, not_fired: …} is needed for kind diagnostic")
+            raise ValueError(
+                "hypothesis: {fired: …, not_fired: …, not_reached: …} is needed for kind diagnostic"
+            )
         return self
 
     @property
@@ -136,6 +141,11 @@ def load(name: str) -> Definition:
 
 def load_all() -> list[Definition]:
     return [load(name) for name in names()]
+
+
+def shas(wanted: Iterable[str]) -> dict[str, str]:
+    """name → identity, of those among `wanted` that ddtool ships."""
+    return {name: load(name).sha for name in sorted({*wanted} & {*names()})}
 
 
 def read(folder: Path) -> Definition:

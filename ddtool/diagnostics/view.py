@@ -8,15 +8,15 @@ from typing import Any
 State = Mapping[str, Any]
 
 
-def patch_rows(state: State) -> list[tuple[str, str, str, str]]:
-    """(name, on disk, loaded, why) of each enabled patch; `state` is the agent's `diag.state`."""
+def patch_rows(state: State) -> list[tuple[str, str, str, str, str]]:
+    """(name, on disk, loaded, reached, why) of each enabled patch; `state` is the agent's `diag.state`."""
     rows = []
     for patch in state["patches"]:
         disk = (
             "lost by upgrade" if patch["lost"] else "yes" if patch["on_disk"] else "no: the file was changed"
         )
         disk += expiry(patch)
-        rows.append((patch["name"], disk, loaded(patch, state["ranks"]), patch["why"] or ""))
+        rows.append((patch["name"], disk, loaded(patch, state["ranks"]), reached(patch), patch["why"] or ""))
     return rows
 
 
@@ -48,6 +48,22 @@ def loaded(patch: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> str:
         return f"by none of {len(ranks)} ranks: needs a restart"
     text = f"by {spans(have)}"
     return f"{text}, not by {spans(lack)}: needs a restart" if lack else text
+
+
+def reached(patch: Mapping[str, Any]) -> str:
+    """The ranks that have loaded it and in which its code has run: `by ranks 0-3`, `not yet`, or `-` where none has."""
+    if not patch["loaded"]:
+        return "-"
+    return f"by {spans(sorted(set(patch['reached'])))}" if patch["reached"] else "not yet"
+
+
+def outdated(state: State, shipped: Mapping[str, str]) -> list[str]:
+    """Names of enabled patches whose code is not this ddtool's; `shipped`: name → sha of those that it ships."""
+    return [
+        patch["name"]
+        for patch in state["patches"]
+        if shipped.get(patch["name"], patch["sha"]) != patch["sha"]
+    ]
 
 
 def leftover_rows(state: State) -> list[tuple[str, str]]:
@@ -98,7 +114,8 @@ def outcome_line(seen: Mapping[str, Any]) -> str:
 
 def outcome_details(seen: Mapping[str, Any]) -> list[str]:
     """Sentences about how the run went, the outcome's evidence."""
-    lines = [f"loaded by {loaders(seen['loaded_by'])}; got as far as: {seen['phase']}"]
+    by = f"loaded by {loaders(seen['loaded_by'])}, its code reached by {loaders(seen['reached_by'])}"
+    lines = [f"{by}; got as far as: {seen['phase']}"]
     by_rank = {rank: phase for rank, phase in seen["ranks"].items() if rank}
     if len(set(by_rank.values())) > 1:
         reached = ", ".join(f"rank {rank} {phase}" for rank, phase in sorted(by_rank.items()))
@@ -116,10 +133,12 @@ def outcome_details(seen: Mapping[str, Any]) -> list[str]:
 
 
 def loaders(processes: Sequence[Mapping[str, Any]]) -> str:
-    """`ranks 0-7`, or how many processes, when a crash came before anybody looked at their titles."""
+    """`ranks 0-7`, `none`, or how many processes, when a crash came before anybody looked at their titles."""
     ranks = sorted({item["rank"] for item in processes if item["rank"] is not None})
     if ranks:
         return spans(ranks)
+    if not processes:
+        return "none"
     return f"{len(processes)} process{'' if len(processes) == 1 else 'es'}"
 
 

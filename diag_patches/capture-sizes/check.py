@@ -5,6 +5,7 @@ def _ddtool_capture_sizes(emit):
 
     def tell(runner, candidates, width, multiple, most, parts):
         """`candidates`: before they are filtered; `width`: rows a request that count; `parts`: gives the factors."""
+        emit.reached()
         try:
             candidates = sorted(set(candidates))
             worker, rank = emit.who(runner)

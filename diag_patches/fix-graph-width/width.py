@@ -6,6 +6,7 @@ def _ddtool_graph_width(emit):
 
     def width_of(runner, otherwise):
         """`runner`: a ModelRunner; `otherwise`: the width that SGLang would capture."""
+        emit.reached()
         wanted = (block_of(runner) if runner.is_draft_worker else tree_of(runner)) or otherwise
         if wanted != otherwise and (runner.is_draft_worker, otherwise) not in told:
             told.add((runner.is_draft_worker, otherwise))
@@ -30,6 +31,7 @@ def _ddtool_graph_width(emit):
 
     def align(spec_info, backend, width):
         """What is captured with the graph has the graph's width: the verify input, and the backend that splits rows."""
+        emit.reached()
         if spec_info is None or not hasattr(spec_info, "draft_token_num"):
             return
         spec_info.draft_token_num = width

@@ -9,6 +9,7 @@ def _ddtool_non_padded(emit):
         """`asked`: what SGLang's own question, whether a graph reads the field, takes in this release."""
         from sglang.srt.model_executor.forward_batch_info import enable_num_token_non_padded
 
+        emit.reached()
         tokens = batch.input_ids.numel()
         if batch.num_token_non_padded_cpu is None:
             batch.num_token_non_padded_cpu = tokens

@@ -7,6 +7,7 @@ def _ddtool_replay_guard(emit):
         """Only where the graph verifies: every request then has as many tokens as the graph was captured for."""
         if not runner.capture_forward_mode.is_target_verify():
             return False
+        emit.reached()
         width = runner.num_tokens_per_bs
         tokens = batch.input_ids.numel()
         if tokens == batch.batch_size * width:

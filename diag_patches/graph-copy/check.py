@@ -5,6 +5,7 @@ def _ddtool_graph_copy(emit):
 
     def check(dsts, srcs):
         """Silent on healthy input. Names are worked out only when something is wrong."""
+        emit.reached()
         wrong = [
             (index, dst, src)
             for index, (dst, src) in enumerate(zip(dsts, srcs, strict=False))

@@ -17,6 +17,7 @@ def _ddtool_graph_shapes(emit):
         """`width`: tokens a request that the graph was captured for. Lengths only: nothing is read from the device."""
         if blind:
             return
+        emit.reached()
         try:
             wrong = [
                 (name, axis, rows, length)

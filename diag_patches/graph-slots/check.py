@@ -16,6 +16,8 @@ def _ddtool_graph_slots(emit):
             return
         try:
             owner = owner_of(registry)
+            if owner:
+                emit.reached()
             for name, slot in registry._slots.items():
                 if not slot.enabled or slot.buffer is None or name in staged or name in NOT_IN_GRAPH:
                     continue

@@ -6,6 +6,7 @@ def _ddtool_mem_marks(emit):
     seen = set()
 
     def mark(runner, phase):
+        emit.reached()
         worker, rank = emit.who(runner)
         if (worker, phase) in seen:  # a capture may be repeated; the first one is what sized the service
             return

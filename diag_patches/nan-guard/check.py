@@ -50,6 +50,7 @@ def _ddtool_nan_guard(emit):
             report(aside, about)
 
     def report(extremes, about):
+        emit.reached()
         bad = [row for row, pair in enumerate(extremes.t().tolist()) if not all(map(math.isfinite, pair))]
         if not bad or about["worker"] in finished:
             return

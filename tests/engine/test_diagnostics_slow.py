@@ -13,6 +13,7 @@ from support.ddtree import BUDGET, DDTREE, environment, inside, install
 from support.engine_server import EngineServer
 
 from ddtool.agent.compose import compose
+from ddtool.agent.outcome import NO_FINDING
 from ddtool.diagnostics import definition
 from ddtool.sandbox.image import VENV
 
@@ -65,7 +66,7 @@ def server(serve, engine_host) -> Iterator[EngineServer]:
 def markers(server: EngineServer, patch: str) -> list[dict[str, Any]]:
     lines = [line for line in server.log().splitlines() if line.startswith("ddtool-diag/1 ")]
     found = [json.loads(line.removeprefix("ddtool-diag/1 ")) for line in lines]
-    return [one for one in found if one["patch"] == patch and one["event"] != "loaded"]
+    return [one for one in found if one["patch"] == patch and one["event"] not in NO_FINDING]
 
 
 def test_a_start_is_marked_and_the_first_bad_verify_is_named(server: EngineServer) -> None:

@@ -199,13 +199,19 @@ def provoke(
 def judgement(name: str, lines: list[str], answered: bool, status: int | None) -> dict[str, Any]:
     """What `diag run NAME` would say of this log: the one request that was sent either got its answer or ended it."""
     patch = definition.load(name)
+    assert patch.hypothesis is not None
     text = "\n".join(lines)
     seen = Seen(
-        text, name, patch.sha, ready=answered or "Uvicorn running" in text, asked=1, answered=int(answered)
+        text,
+        name,
+        patch.sha,
+        patch.hypothesis.not_reached,
+        ready=answered or "Uvicorn running" in text,
+        asked=1,
+        answered=int(answered),
     )
     if not answered:
         seen.ended = {"result": "exit-code", "exit_status": status}
-    assert patch.hypothesis is not None
     judged = judge(seen)
     kept = {key: judged[key] for key in ("outcome", "conclusion", "why", "events")}
     sentence = {"confirmed": patch.hypothesis.fired, "refuted": patch.hypothesis.not_fired}

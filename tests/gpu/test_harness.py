@@ -131,7 +131,8 @@ def test_a_fault_is_judged_as_diag_run_would(case: faults.Case) -> None:
     for name, outcome in case.outcomes.items():
         sha = definition.load(name).sha
         about = {"patch": name, "sha": sha, "worker": "draft", "rank": 0, "pid": 7}
-        events = ["loaded", "width" if name == "graph-shapes" else "none"][: 2 if outcome == "fired" else 1]
+        events = ["loaded", "reached", "width" if name == "graph-shapes" else "none"]
+        events = events if outcome == "fired" else events[:2]
         log = [
             "Uvicorn running on http://127.0.0.1",
             *(marker_line({**about, "event": event}) for event in events),

@@ -148,6 +148,7 @@ def test_not_fired_under_load_on_a_service_that_is_stopped(deployed: Sandbox) ->
     stopped = look(deployed)
     said = run("not fired", "--load", "3")
     assert (said["outcome"], said["conclusion"], said["evidence"]) == ("not fired", "refuted", None)
+    assert {item["rank"] for item in said["reached_by"]} == {0, 1}, "silence counts where the code ran"
     assert [item["status"] for item in said["requests"]] == [200, 200, 200]
     assert look(deployed) == stopped and stopped["active"] == "inactive"
     assert said["put_back"] == "the service is stopped, as it was" and said["round_trips"] <= 4
@@ -310,14 +311,17 @@ def status() -> dict[str, Any]:
 def test_status_says_what_is_on_disk_and_what_each_rank_runs(deployed: Sandbox) -> None:
     assert ddtool("diag", "enable", minidiag.NAME, "--yes").returncode == 0
     said = status()
-    assert said["patches"][0]["on_disk"] and said["patches"][0]["loaded"] == [] and said["restart_needed"]
+    (patch,) = said["patches"]
+    assert patch["on_disk"] and patch["loaded"] == patch["reached"] == [] and said["restart_needed"]
+    assert said["outdated"] == []
     assert [(row["rank"], row["missing"]) for row in said["ranks"]] == [
         (0, ["mini-copy"]),
         (1, ["mini-copy"]),
     ]
     assert ddtool("restart", "--yes").returncode == 0
     said = status()
-    assert said["patches"][0]["loaded"] == [0, 1] and not said["restart_needed"]
+    (patch,) = said["patches"]
+    assert patch["loaded"] == patch["reached"] == [0, 1] and not said["restart_needed"]
     assert "by ranks 0-1, until" in ddtool("logs", "-n", "1").stderr
     assert ddtool("diag", "disable", minidiag.NAME, "--yes", "--restart").returncode == 0
     assert status()["patches"] == []

@@ -40,6 +40,7 @@ def show(answer: Answer) -> None:
     for case, expected in answer.expected.items():
         outcome, wheel = answer.patched[case], answer.wheel[case]
         print(f"  {case}: {'as expected' if outcome.events == expected else 'NOT AS EXPECTED'} {expected}")
+        print("    reached" if outcome.reached else "    not reached")
         print(f"    wheel    {wheel.error or wheel.result}\n    patched  {outcome.error or outcome.result}")
         for marker in outcome.markers:
             print(
@@ -56,6 +57,7 @@ def proof(answer: Answer, code: str) -> dict[str, Any]:
         "how": f"CPU, Python {platform.python_version()}, real SGLang imported",
         "fired": {case: outcome.events for case, outcome in answer.patched.items() if outcome.events},
         "silent": [case for case, outcome in answer.patched.items() if not outcome.events],
+        "unreached": [case for case, outcome in answer.patched.items() if not outcome.reached],
         "cost_us": None if answer.cost_us is None else round(answer.cost_us, 1),
     }
 

@@ -40,9 +40,10 @@ def test_what_docs_call_proven_is_what_happened(name: str, release: str, answers
     """The recorded proof is of this code, and of these cases."""
     proof = json.loads(sweep.RESULTS.read_text())[name][release]
     again = sweep.proof(answers(release)[name], PATCHES[name].code_sha(release))
-    assert {key: proof[key] for key in ("code", "fired", "silent")} == {
-        key: again[key] for key in ("code", "fired", "silent")
-    }, "run tests/patches/sweep.py, then docs/generate_patches.py"
+    kept = ("code", "fired", "silent", "unreached")
+    assert {key: proof[key] for key in kept} == {key: again[key] for key in kept}, (
+        "run tests/patches/sweep.py, then docs/generate_patches.py"
+    )
 
 
 def test_the_table_of_releases_is_up_to_date() -> None:
@@ -60,7 +61,9 @@ def test_markers_and_proof_name_the_patch(name: str, release: str, answers: Answ
     files = {target.file for target in patch.targets if release in target.releases}
     assert {marker["event"] for marker in answer.at_import} == {"loaded"}
     assert {marker["file"] for marker in answer.at_import} == files
-    said = [marker for outcome in answer.patched.values() for marker in outcome.markers]
+    outcomes = answer.patched.values()
+    said = [marker for outcome in outcomes for marker in (*outcome.markers, *outcome.reached)]
+    assert {marker["file"] for outcome in outcomes for marker in outcome.reached} == files
     for marker in (*answer.at_import, *said):
         assert (marker["patch"], marker["sha"]) == (name, patch.sha)
         assert {"worker", "rank", "pid"} <= set(marker) and marker["event"] in patch.events

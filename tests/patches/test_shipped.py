@@ -68,7 +68,7 @@ def test_definition_is_complete(name: str) -> None:
         (target.append or "") + "".join(edit.code for edit in target.edits) for target in patch.targets
     )
     assert "_ddtool_" in code and "@DDTOOL_SHA@" in code
-    assert {"loaded"} <= set(patch.events)
+    assert {"loaded", "reached", "unproven"} <= set(patch.events)
     assert (patch.expires is None) == (patch.kind == "fix")
     assert not set(patch.absent) & set(patch.releases)
     for absent in patch.absent.values():

@@ -4,7 +4,8 @@ A probe is `tests/patches/probes/NAME.py` for the patch NAME (dashes become unde
 see `patch_child`, and has
 
     CASES    {case: function(modules) -> JSON}     modules[file] is the module of that file, the wheel's or the patched
-    EVENTS   {case: [event, …]}                    the markers that the patched code must write in it, none if healthy
+    EVENTS   {case: [event, …]}                    the markers that the patched code must write in it, none if healthy;
+                                                   `reached` is not one of them
     COST     modules -> a call that is timed       optional: what the patch inserts, on healthy input
 
 All probes of a release share one child, since importing SGLang takes ten seconds.
@@ -17,11 +18,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddtool.agent.compose import compose
+from ddtool.agent.outcome import ABOUT_ITSELF, REACHED
 from ddtool.diagnostics.definition import Definition
 
 from . import venvs
@@ -33,11 +35,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One case. `error`: [class, message] of what it raised; `markers`: what it wrote, parsed; `result`: its answer."""
+    """One case. `error`: [class, message] of what it raised; `markers`: what it wrote, parsed; `result`: its answer;
+    `reached`: those markers that say that the code ran, which are no findings."""
 
     error: list[str] | None
     markers: list[Json]
     result: Any
+    reached: list[Json] = field(compare=False)
 
     @property
     def events(self) -> list[str]:
@@ -66,7 +70,11 @@ def shortcomings(answer: Answer, looks_on: bool) -> list[str]:
         patched, wheel = answer.patched[case], answer.wheel[case]
         if patched.events != expected:
             wrong.append(f"{case}: {patched.events}, not {expected}")
-        if wheel.markers:
+        if not patched.reached and (case == "healthy" or set(patched.events) - {*ABOUT_ITSELF}):
+            wrong.append(f"{case}: it does not say that its code ran")
+        if len({marker["file"] for marker in patched.reached}) < len(patched.reached):
+            wrong.append(f"{case}: it says more than once that its code ran")
+        if wheel.markers or wheel.reached:
             wrong.append(f"{case}: the wheel itself writes markers")
         if case == "healthy" and (patched.error or expected):
             wrong.append(f"{case}: {patched.error or 'an event is expected'}")
@@ -152,13 +160,16 @@ def markers(said: str) -> list[Json]:
     return [json.loads(line.removeprefix(PREFIX)) for line in said.splitlines() if line.startswith(PREFIX)]
 
 
+def _outcome(one: Json) -> Outcome:
+    said = markers(one["said"])
+    reached = [marker for marker in said if marker["event"] == REACHED]
+    return Outcome(one["error"], [marker for marker in said if marker not in reached], one["result"], reached)
+
+
 def _answer(release: str, answer: Json) -> Answer:
     assert "failed" not in answer, answer["failed"]
     outcomes = {
-        version: {
-            case: Outcome(one["error"], markers(one["said"]), one["result"])
-            for case, one in answer[version].items()
-        }
+        version: {case: _outcome(one) for case, one in answer[version].items()}
         for version in ("wheel", "patched")
     }
     return Answer(

@@ -381,7 +381,7 @@ def test_loaded_by_which_ranks(box: Box) -> None:
     folder.mkdir(parents=True)
     patches = [{"name": "trace", "sha": patch_sha(TRACE), "file": A}]
     for pid, start, loaded in (
-        (10, 100, patches),
+        (10, 100, [{**patches[0], "reached": True}, {**patches[0], "file": B, "reached": False}]),
         (11, 999, patches),
         (12, 120, [{**patches[0], "sha": "old"}]),
     ):
@@ -399,6 +399,7 @@ def test_loaded_by_which_ranks(box: Box) -> None:
     ]
     state = diagnostics.state_of(box.ctx, str(box.venv), "unit", processes)
     assert state["patches"][0]["loaded"] == [0] and state["restart_needed"]
+    assert state["patches"][0]["reached"] == [0]
     assert [(row["rank"], row["missing"], row["stale"]) for row in state["ranks"]] == [
         (0, [], []),
         (1, ["trace"], []),

@@ -57,6 +57,7 @@ def test_a_wrong_name_gets_the_nearest() -> None:
         ({"kind": "hack"}, "kind"),
         ({"hypothesis": None}, "hypothesis"),
         ({"hypothesis": {"fired": "x"}}, "hypothesis.not_fired"),
+        ({"hypothesis": {"fired": "x", "not_fired": "y"}}, "hypothesis.not_reached"),
         ({"colour": "red"}, "colour"),
         ({"schema": "ddtool.patch/9"}, "schema"),
         ({"targets": []}, "targets"),
@@ -77,7 +78,7 @@ def test_a_bad_definition_names_file_and_key(folder: Path, changes: dict[str, An
 def patch(**more: Any) -> dict[str, Any]:
     row = {"name": "p", "sha": "1", "on_disk": True, "lost": False, "expired": False, "expires": None}
     row["kind"] = "diagnostic"
-    return {**row, "why": "", "loaded": [], **more}
+    return {**row, "why": "", "loaded": [], "reached": [], **more}
 
 
 def rank(number: int, missing: list[str] | None = None, stale: list[str] | None = None) -> dict[str, Any]:
@@ -114,7 +115,22 @@ def test_rows_say_lost_expired_and_changed() -> None:
         "yes, expired 2026-01-01",
         "no: the file was changed",
     ]
-    assert rows[1][3] == "to see"
+    assert rows[1][4] == "to see"
+
+
+@pytest.mark.parametrize(
+    ("loaded", "reached", "text"),
+    [([], [], "-"), ([0, 1], [], "not yet"), ([0, 1], [1], "by rank 1"), ([0, 1], [0, 1], "by ranks 0-1")],
+)
+def test_reached_says_in_which_ranks_the_code_ran(loaded: list[int], reached: list[int], text: str) -> None:
+    assert view.reached(patch(loaded=loaded, reached=reached)) == text
+
+
+def test_a_patch_of_another_ddtool_is_told_from_this_ones() -> None:
+    state = {"patches": [patch(), patch(name="q", sha="old"), patch(name="gone")]}
+    assert view.outdated(state, {"p": "1", "q": "new"}) == ["q"]
+    shipped = definition.load("graph-copy")
+    assert definition.shas(["graph-copy", "gone"]) == {"graph-copy": shipped.sha}
 
 
 def test_a_log_says_which_diagnostics_are_on() -> None:

@@ -149,6 +149,7 @@ def seen(**more: Any) -> dict[str, Any]:
         "hypothesis": "no",
         "why": "",
         "loaded_by": [{"pid": 1, "rank": 0}, {"pid": 2, "rank": 1}],
+        "reached_by": [{"pid": 1, "rank": 0}],
         "phase": "serving",
         "asked": 1,
         "ranks": {},
@@ -178,12 +179,12 @@ def test_other_verdicts_leave_the_outcome_as_it_is() -> None:
 
 def test_details_say_who_loaded_it_and_what_came_back() -> None:
     lines = view.outcome_details(seen(ended={"result": "signal", "exit_status": 9}))
-    assert lines[0] == "loaded by ranks 0-1; got as far as: serving"
+    assert lines[0] == "loaded by ranks 0-1, its code reached by rank 0; got as far as: serving"
     assert "1 of 1 requests answered" in lines and "result signal, exit status 9" in lines[-1]
     some = view.outcome_details(
-        seen(loaded_by=[{"pid": 1, "rank": None}], ranks={"0": "a", "1": "b", "": "c"})
+        seen(loaded_by=[{"pid": 1, "rank": None}], reached_by=[], ranks={"0": "a", "1": "b", "": "c"})
     )
-    assert some[0].startswith("loaded by 1 process;")
+    assert some[0].startswith("loaded by 1 process, its code reached by none;")
     assert some[1] == "its ranks got to different points: rank 0 a, rank 1 b"
 
 

@@ -22,6 +22,7 @@ def mark(event: str, patch: str = "p", sha: str = "s", **fields: Any) -> str:
 
 
 LOADED = mark("loaded")
+RAN = LOADED + mark("reached")
 ANSWERED: dict[str, Any] = {"ready": True, "asked": 2, "answered": 2}
 
 
@@ -31,19 +32,21 @@ ANSWERED: dict[str, Any] = {"ready": True, "asked": 2, "answered": 2}
         (LOADED + SERVES + mark("none", index=4), {**ANSWERED}, "fired", "confirmed"),
         (LOADED + SERVES + mark("none"), {"ended": ENDED}, "fired", "confirmed"),
         (LOADED + START + mark("size"), {"ready": False}, "fired", "confirmed"),
-        (LOADED + SERVES, {**ANSWERED}, "not fired", "refuted"),
+        (RAN + SERVES, {**ANSWERED}, "not fired", "refuted"),
+        (LOADED + SERVES, {**ANSWERED}, "not fired", "inconclusive"),
         (SERVES, {**ANSWERED}, "not fired", "inconclusive"),
-        (LOADED + SERVES, {**ANSWERED, "answered": 1, "refused": 1}, "not fired", "inconclusive"),
-        (LOADED + SERVES, {**ANSWERED, "ended": ENDED}, "crashed elsewhere", "refuted"),
-        (LOADED + SERVES, {"ended": ENDED}, "crashed elsewhere", "refuted"),
+        (RAN + SERVES, {**ANSWERED, "answered": 1, "refused": 1}, "not fired", "inconclusive"),
+        (RAN + SERVES, {**ANSWERED, "ended": ENDED}, "crashed elsewhere", "refuted"),
+        (RAN + SERVES, {"ended": ENDED}, "crashed elsewhere", "refuted"),
+        (LOADED + SERVES, {"ended": ENDED}, "crashed elsewhere", "inconclusive"),
         (
-            LOADED + START + "[x TP0] Prefill batch, #new-seq: 1",
+            RAN + START + "[x TP0] Prefill batch, #new-seq: 1",
             {"ended": ENDED},
             "crashed elsewhere",
             "refuted",
         ),
         (SERVES, {"ended": ENDED}, "crashed elsewhere", "inconclusive"),
-        (LOADED + START, {"ended": ENDED}, "other failure first", "inconclusive"),
+        (RAN + START, {"ended": ENDED}, "other failure first", "inconclusive"),
         (LOADED + START, {}, "hung", "inconclusive"),
         (LOADED + SERVES, {**ANSWERED, "answered": 1}, "hung", "inconclusive"),
     ],
@@ -52,6 +55,23 @@ def test_outcomes(log: str, how: dict[str, Any], expected: str, conclusion: str)
     judged = judge(Seen(log=log, patch="p", sha="s", **how))
     assert (judged["outcome"], judged["conclusion"]) == (expected, conclusion)
     assert judged["why"] or conclusion != "inconclusive"
+
+
+def test_code_that_never_ran_refutes_nothing_and_says_what_to_do() -> None:
+    """Loaded by two processes, and its check came to nothing to look at in either."""
+    log = LOADED + mark("loaded", pid=8) + SERVES
+    judged = judge(Seen(log=log, patch="p", sha="s", not_reached="no graph; turn graphs on", **ANSWERED))
+    assert (judged["outcome"], judged["conclusion"]) == ("not fired", "inconclusive")
+    assert judged["why"] == "the patched code never ran: no graph; turn graphs on"
+    assert len(judged["loaded_by"]) == 2 and judged["reached_by"] == []
+
+
+def test_who_ran_the_code_is_said_beside_who_loaded_it() -> None:
+    log = RAN + mark("reached", sha="old", pid=8) + mark("loaded", pid=8) + SERVES
+    judged = judge(Seen(log=log, patch="p", sha="s", rank_of={7: 0, 8: 1}, **ANSWERED))
+    assert (judged["outcome"], judged["conclusion"], judged["counts"]) == ("not fired", "refuted", {})
+    assert judged["reached_by"] == [{"pid": 7, "rank": 0}]
+    assert judged["loaded_by"] == [{"pid": 7, "rank": 0}, {"pid": 8, "rank": 1}]
 
 
 def test_only_this_version_of_this_patch_counts() -> None:
