@@ -19,7 +19,7 @@ from typing import Iterator, Optional, Tuple
 from .errors import AgentError, PreflightError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 
 
 class DiskFull(AgentError):
@@ -55,17 +55,19 @@ def sha256(content: bytes) -> str:
 def digest(path: Path) -> Optional[str]:
     """sha256 (hex) of a file's bytes; None when there is no such file. OSError for a pipe or a device, which may have
     no end."""
-    found = hashlib.sha256()
     try:
         # A pipe, too, is opened without waiting for somebody to write into it.
         fd = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", str(path))
-            for chunk in iter(lambda: stream.read(CHUNK), b""):
-                found.update(chunk)
     except FileNotFoundError:
         return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        found = hashlib.sha256()
+        for chunk in iter(lambda: os.read(fd, CHUNK), b""):  # half the time of a file object, for small files
+            found.update(chunk)
+    finally:
+        os.close(fd)
     return found.hexdigest()
 
 
