@@ -36,7 +36,10 @@ FIRST_RUN = {
     "category, healthy": (21, 22),
     "line of the first cause": (117, 122),
 }
-BEFORE_TUNING = (258, 297)  # variants whose category was right the first time they were run, before any tuning
+BEFORE_TUNING = (
+    258,
+    297,
+)  # variants whose category was right the first time they were run, before any tuning
 
 HEAD = """# How often verdicts are right
 

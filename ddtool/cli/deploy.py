@@ -92,6 +92,8 @@ def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
         output.words(f"{gate['completions']} completions answered{length}. The first one:", "green")
         output.stdout().print(output.safe(gate["sample"]), soft_wrap=True)
     elif result.get("changed"):
-        output.words("Taken over: the running process goes on, and `ddtool restart` runs the release.", "green")
+        output.words(
+            "Taken over: the running process goes on, and `ddtool restart` runs the release.", "green"
+        )
     elif not result.get("changed", True):
         output.words("Nothing to do: the release is installed and nothing differs.", "green")

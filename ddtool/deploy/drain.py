@@ -17,7 +17,11 @@ def drained(plan: Plan, seconds: float) -> Plan:
     """
     steps = [step["step"] for step in plan.steps]
     first = ("stop", "give-back")  # the latter takes the running release's address off the disk
-    at = next((number for number, step in enumerate(steps) if step in first), None) if "stop" in steps else None
+    at = (
+        next((number for number, step in enumerate(steps) if step in first), None)
+        if "stop" in steps
+        else None
+    )
     if not seconds or at is None or plan.outage.requests is None:
         return plan
     gate = next((step["gate"] for step in plan.steps if step["step"] == "start"), None)
