@@ -144,6 +144,7 @@ def archive(**files: bytes) -> bytes:
         archive(**{"manifest.json": b'{"schema": "ddtool.evidence/9"}'}),
         archive(**{"manifest.json": b"{}" * 9000})[:-40],
     ],
+    ids=["no manifest", "no JSON", "no object", "another version", "cut off"],  # the bytes hold the time
 )
 def test_a_damaged_or_foreign_archive_is_refused_in_words(data: bytes) -> None:
     with pytest.raises(UsageError):
