@@ -21,6 +21,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -138,8 +139,9 @@ def environment(arm: str, work: Path) -> dict[str, str]:
     return kept
 
 
-def timed(arm: str, command: list[str], work: Path) -> float:
-    begun = time.perf_counter()
+def timed(arm: str, command: list[str], work: Path) -> tuple[float, float]:
+    """Seconds on the clock, and of this machine's processor by the tool and what it started."""
+    begun, used = time.perf_counter(), processor_s()
     done = subprocess.run(
         command,
         cwd=work,
@@ -152,7 +154,12 @@ def timed(arm: str, command: list[str], work: Path) -> float:
     if done.returncode:
         raise RuntimeError(f"{arm}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     check_unchanged(arm, done.stdout + done.stderr)
-    return seconds
+    return seconds, processor_s() - used
+
+
+def processor_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def check_unchanged(arm: str, said: str) -> None:
@@ -168,26 +175,28 @@ def check_unchanged(arm: str, said: str) -> None:
             raise RuntimeError(said)
 
 
-def measure(arms: dict[str, list[str]], work: Path, rounds: int) -> dict[str, list[float]]:
-    seconds: dict[str, list[float]] = {arm: [] for arm in arms}
+def measure(arms: dict[str, list[str]], work: Path, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    seconds: dict[str, list[tuple[float, float]]] = {arm: [] for arm in arms}
     for number in range(rounds):
         for arm in list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]:
             seconds[arm].append(timed(arm, arms[arm], work))
-            print(f"{arm}: {seconds[arm][-1]:.2f} s", file=sys.stderr)
+            print(f"{arm}: {seconds[arm][-1][0]:.2f} s", file=sys.stderr)
     return seconds
 
 
-def summary(seconds: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    ours = statistics.median(seconds["ddtool"])
-    return {
-        arm: {
-            "median_s": round(statistics.median(runs), 2),
-            "min_s": round(min(runs), 2),
-            "max_s": round(max(runs), 2),
-            "times_ddtool": round(statistics.median(runs) / ours, 1),
+def summary(measured: dict[str, list[tuple[float, float]]]) -> dict[str, dict[str, object]]:
+    """`times_ddtool`: the ratio of the medians; `processor_s`: the median, which load on the machine changes little."""
+    ours = statistics.median(seconds for seconds, _ in measured["ddtool"])
+    found: dict[str, dict[str, object]] = {}
+    for arm, runs in measured.items():
+        seconds = [run[0] for run in runs]
+        found[arm] = {
+            "median_s": round(statistics.median(seconds), 2),
+            "times_ddtool": round(statistics.median(seconds) / ours, 1),
+            "runs_s": [round(one, 2) for one in seconds],
+            "processor_s": round(statistics.median(run[1] for run in runs), 2),
         }
-        for arm, runs in seconds.items()
-    }
+    return found
 
 
 def tools_in(folder: Path | None, work: Path) -> Path:
