@@ -3,8 +3,9 @@
     python benchmarks/scale.py [--releases 500] [--files 200000] [--journal-mb 500] [--rounds 5]
 
 A small real service is deployed, then its past is made up: audit lines and kept transactions of so many releases, a
-journal of about so many megabytes of the service's own lines, so many files in the venv's site-packages, one in twenty of them in the package that RECORD lists. Each command is a
-process of its own, from its start to its exit. Prints one JSON object; exit 1 when `status` takes 2 s or more.
+journal of about so many megabytes of the service's own lines, so many files in the venv's site-packages, one in twenty
+of them in the package that RECORD lists. Each command is a process of its own, from its start to its exit. Prints one
+JSON object; exit 1 when `status` takes 2 s or more.
 """
 
 from __future__ import annotations
