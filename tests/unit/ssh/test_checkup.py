@@ -138,7 +138,7 @@ def doctor(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> tuple[str, str, int]:
     monkeypatch.setattr("sys.argv", ["ddtool", "doctor", "ssh", *arguments])
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "400")  # paths of a test's folder are long
     with pytest.raises(SystemExit) as caught:
         main()
     out, err = capsys.readouterr()
