@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddtool.cli.diag import DryRunOpt
-from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, YesOpt
+from ddtool.cli.options import DryRunOpt, HostOpt, JsonOpt, ProfileOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment

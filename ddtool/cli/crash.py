@@ -95,14 +95,11 @@ def last(
 def last_crash(profile: Profile, host: str, invocation: str | None = None) -> tuple[Crash | None, int]:
     """The last crash (or that of a run) that the host has evidence of, and the round trips that it took."""
     from ddtool.crash import history
-    from ddtool.deploy.session import open_agent
+    from ddtool.deploy.session import Session
 
-    agent = open_agent(host)
-    try:
-        return history.last(agent, profile.service.unit, profile, invocation), agent.round_trips
-    finally:
-        agent.close()
-        agent.host.close()
+    with Session(host) as session:
+        found = history.last(session.agent, profile.service.unit, profile, invocation)
+        return found, session.round_trips
 
 
 @app.command("bundle")
@@ -124,15 +121,13 @@ def bundle(
     from ddtool.cli import options, output
     from ddtool.crash import bundle as bundles
     from ddtool.crash import history
-    from ddtool.deploy.session import open_agent
+    from ddtool.deploy.session import Session
 
     chosen, name = options.selected(profile, None, host)
-    agent = open_agent(name)
-    try:
-        taken = history.bundle(agent, chosen.service.unit, chosen, now=now, with_requests=with_requests)
-    finally:
-        agent.close()
-        agent.host.close()
+    with Session(name) as session:
+        taken = history.bundle(
+            session.agent, chosen.service.unit, chosen, now=now, with_requests=with_requests
+        )
     path = out or Path(bundles.name_of(taken) + ".tar.gz")
     bundles.write(taken, path)
     if json:

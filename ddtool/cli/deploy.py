@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileArg, SetOpt, YesOpt
+from ddtool.cli.options import DrainOpt, DryRunOpt, HostOpt, JsonOpt, ProfileArg, SetOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -20,7 +20,7 @@ def deploy(
     profile: ProfileArg = None,
     host: HostOpt = None,
     overrides: SetOpt = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and touch nothing.")] = False,
+    dry_run: DryRunOpt = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="Plan without the host, from assumptions or --facts.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ddtool.cli import diag_run, diag_show
-from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileOpt, YesOpt
+from ddtool.cli.options import AlsoOpt, DrainOpt, DryRunOpt, HostOpt, JsonOpt, ProfileOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -23,11 +23,6 @@ RestartOpt = Annotated[
 ForceOpt = Annotated[
     bool, typer.Option("--force", help="Overwrite foreign edits; a copy of them is kept on the host.")
 ]
-AlsoOpt = Annotated[
-    list[str] | None,
-    typer.Option("--also-affects", metavar="UNIT", help="Another unit that runs from the same environment."),
-]
-DryRunOpt = Annotated[bool, typer.Option("--dry-run", help="Show the plan and touch nothing.")]
 
 
 def register(root: typer.Typer) -> None:
@@ -169,7 +164,7 @@ def change(
             )
             output.confirm(f"{unchecked}{kind} on {name}?", how.yes)
             result = deployment.apply(plan, progress.show, why=request.get("why"))
-        state = deployment.agent.call("diag.state", venv=chosen.engine.venv, unit=deployment.unit)
+        state = deployment.diagnostics()
         consent.check_as_recorded(state)
         if how.json:
             output.emit(
@@ -208,7 +203,7 @@ def status(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = Fal
 
     chosen, name = options.selected(profile, None, host)
     with Deployment(chosen, name) as deployment:
-        state = deployment.agent.call("diag.state", venv=chosen.engine.venv, unit=deployment.unit)
+        state = deployment.diagnostics()
         outdated = view.outdated(state, definition.shas(patch["name"] for patch in state["patches"]))
         if json:
             about = {"host": name, "outdated": outdated, "round_trips": deployment.round_trips}

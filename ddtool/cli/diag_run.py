@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ddtool.cli.options import DrainOpt, HostOpt, JsonOpt, ProfileOpt, SetOpt, YesOpt
+from ddtool.cli.options import AlsoOpt, DrainOpt, DryRunOpt, HostOpt, JsonOpt, ProfileOpt, SetOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -35,13 +35,8 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite foreign edits; they are put back at the end.")
     ] = False,
-    also_affects: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--also-affects", metavar="UNIT", help="Another unit that runs from the same environment."
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and touch nothing.")] = False,
+    also_affects: AlsoOpt = None,
+    dry_run: DryRunOpt = False,
     attach: Annotated[
         bool, typer.Option("--attach", help="Watch the experiment that runs on the host, or its last one.")
     ] = False,
@@ -95,20 +90,15 @@ def carried_out(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     """The result. Ctrl-C has the host end the experiment and put everything back before ddtool leaves."""
     from ddtool.cli import output, progress
     from ddtool.deploy import experiment
-    from ddtool.deploy.session import open_agent
 
     transaction = experiment.document(plan)
     try:
         return experiment.run(deployment.agent, transaction, progress.show)
     except KeyboardInterrupt:
         output.words("interrupted: the host ends the experiment and puts everything back", "yellow")
-        agent = open_agent(deployment.host)  # the old connection may be in the middle of a frame
-        try:
-            if experiment.stop(agent, transaction["id"]):
-                experiment.attach(agent, progress.show, transaction["id"])
-        finally:
-            agent.close()
-            agent.host.close()
+        agent = deployment.reconnect()  # the old connection may be in the middle of a frame
+        if experiment.stop(agent, transaction["id"]):
+            experiment.attach(agent, progress.show, transaction["id"])
         raise
 
 
@@ -127,7 +117,7 @@ def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
         if not json:
             tell(seen)
     raise_for(result)
-    state = deployment.agent.call("diag.state", venv=deployment.profile.engine.venv, unit=deployment.unit)
+    state = deployment.diagnostics()
     consent.check_as_recorded(state)
     if json:
         about = {"unit": deployment.unit, "host": deployment.host, "round_trips": deployment.round_trips}

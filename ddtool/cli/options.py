@@ -53,6 +53,11 @@ DrainOpt = Annotated[
         show_default=False,
     ),
 ]
+DryRunOpt = Annotated[bool, typer.Option("--dry-run", help="Show the plan and touch nothing.")]
+AlsoOpt = Annotated[
+    list[str] | None,
+    typer.Option("--also-affects", metavar="UNIT", help="Another unit that runs from the same environment."),
+]
 YesOpt = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ddtool.deploy import apply as transactions
@@ -18,7 +17,7 @@ from ddtool.deploy.experiment import is_current, plan_experiment
 from ddtool.deploy.measured import on_host
 from ddtool.deploy.plan import Plan, check_owner, current_release, plan_deploy
 from ddtool.deploy.release import Release, build_release
-from ddtool.deploy.session import open_agent
+from ddtool.deploy.session import Session
 from ddtool.deploy.toggle import compose_step, plan_toggle, toggle_request
 from ddtool.diagnostics import consent
 from ddtool.engine import engine_files
@@ -26,7 +25,6 @@ from ddtool.errors import PreflightError
 from ddtool.profile import Profile, resolve_secrets
 from ddtool.profile.findings import Finding
 from ddtool.profile.validate import require_valid
-from ddtool.transport.agent import Agent
 
 if TYPE_CHECKING:
     from ddtool.diagnostics.definition import Definition
@@ -35,29 +33,14 @@ Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
 
 
-class Deployment:
-    """A context manager: leaving it closes the agent. `facts` are read when first needed, and after a settle."""
+class Deployment(Session):
+    """`facts` are read when first needed, and after a settle."""
 
     def __init__(self, profile: Profile, host: str) -> None:
+        super().__init__(host)
         self.profile = profile
         self.unit = profile.service.unit
-        self.host = host
-        self.agent = open_agent(host)
         self._facts: dict[str, Any] | None = None
-        self._past_round_trips = 0
-
-    def __enter__(self) -> Deployment:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.agent.close()
-        self.agent.host.close()
-
-    @property
-    def round_trips(self) -> int:
-        return self._past_round_trips + self.agent.round_trips
 
     @property
     def state(self) -> str:
@@ -190,6 +173,11 @@ class Deployment:
         plan = takeover.plan_give_back if restore_unit else operations.plan_remove
         return plan(self.unit, self.facts, state=self.state, restore=restore)
 
+    def diagnostics(self) -> dict[str, Any]:
+        """What is enabled in the environment and on disk, and what the unit's ranks have loaded of it."""
+        state: dict[str, Any] = self.agent.call("diag.state", venv=self.profile.engine.venv, unit=self.unit)
+        return state
+
     def preview(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a diagnostics request would do on the host; writes nothing."""
         answer: dict[str, Any] = self.agent.call("diag.preview", deadline_s=60.0, request=request)
@@ -278,18 +266,11 @@ class Deployment:
         Wheels are sent before it begins; VerificationFailed when one is not what its wheelhouse says.
         """
         if plan.uploads and self.wanted and self.wanted.house:
-            uploads.send(self.wanted.house, plan.uploads, self.agent, self._reconnect, on_event)
+            uploads.send(self.wanted.house, plan.uploads, self.agent, self.reconnect, on_event)
         result = transactions.apply(self.agent, plan, on_event, why)
         crashes.tell(self.agent, self.unit, self.profile, result, on_event)
         transactions.raise_for(result)
         return result
-
-    def _reconnect(self) -> Agent:
-        self._past_round_trips += self.agent.round_trips
-        self.agent.close()
-        self.agent.host.close()
-        self.agent = open_agent(self.host)
-        return self.agent
 
     def attach(self, on_event: OnEvent) -> Event:
         result = transactions.attach(self.agent, on_event)

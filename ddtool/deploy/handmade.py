@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from ddtool.deploy.session import open_agent
+from ddtool.deploy.session import Session
 from ddtool.errors import ProfileError
 from ddtool.profile import from_unit, load
 from ddtool.profile.findings import Finding
@@ -15,12 +15,11 @@ from ddtool.profile.validate import validate
 
 def read_unit(host: str, unit: str) -> FromUnit:
     """Reads only. Raises ProfileError when nobody can tell what the unit starts."""
-    agent = open_agent(host)
-    try:
-        found = agent.call("unit.read", deadline_s=30.0, unit_name=unit.removesuffix(".service"))
+    with Session(host) as session:
+        found = session.agent.call("unit.read", deadline_s=30.0, unit_name=unit.removesuffix(".service"))
         started = from_unit.what_starts(found)
         launch = started.launch
-        engine = agent.call(
+        engine = session.agent.call(
             "unit.engine",
             deadline_s=60.0,
             python=launch.python,
@@ -28,9 +27,6 @@ def read_unit(host: str, unit: str) -> FromUnit:
             cwd=launch.cwd,
             paths=from_unit.paths_of(started, found),
         )
-    finally:
-        agent.close()
-        agent.host.close()
     return from_unit.to_profile(found, started, engine)
 
 

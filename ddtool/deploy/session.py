@@ -9,9 +9,14 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ddtool.transport.agent import Agent
 from ddtool.transport.host import Host
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SANDBOX = "sandbox:"
 
@@ -100,6 +105,38 @@ def _start(host: Host) -> Agent:
     except BaseException:
         host.close()
         raise
+
+
+class Session:
+    """A host and an agent on it, which leaving the context closes. `round_trips` counts over reconnections."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.agent = open_agent(host)
+        self._past_round_trips = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._close()
+
+    @property
+    def round_trips(self) -> int:
+        return self._past_round_trips + self.agent.round_trips
+
+    def reconnect(self) -> Agent:
+        """A new connection in place of one that broke."""
+        self._past_round_trips += self.agent.round_trips
+        self._close()
+        self.agent = open_agent(self.host)
+        return self.agent
+
+    def _close(self) -> None:
+        self.agent.close()
+        self.agent.host.close()
 
 
 def operator() -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from types import TracebackType
 from typing import Any
 
 from ddtool.deploy import crashes
-from ddtool.deploy.session import open_agent
+from ddtool.deploy.session import Session
 from ddtool.errors import UsageError
 from ddtool.profile import Profile
 from ddtool.transport.agent import Agent
@@ -15,32 +14,18 @@ from ddtool.transport.agent import Agent
 Json = dict[str, Any]
 
 
-class Viewing:
-    """A context manager; it changes nothing on the host. Without a unit it is the only one deployed there."""
+class Viewing(Session):
+    """It changes nothing on the host. Without a unit it is the only one deployed there."""
 
     def __init__(self, host: str, unit: str | None, profile: Profile | None) -> None:
-        self.host = host
+        super().__init__(host)
         self.profile = profile
-        self.agent = open_agent(host)
         self._unit = unit
-
-    def __enter__(self) -> Viewing:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.agent.close()
-        self.agent.host.close()
 
     @cached_property
     def unit(self) -> str:
         """Raises UsageError, with their names, when none was named and the host has several, or none."""
         return self._unit or the_only_one(self.host, self.agent.call("services"))
-
-    @property
-    def round_trips(self) -> int:
-        return self.agent.round_trips
 
     def status(self) -> Json:
         return status(self.agent, self.unit, self.profile)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddtool.deploy.offline import read_facts
-from ddtool.deploy.session import open_agent
+from ddtool.deploy.session import Session
 from ddtool.deploy.wheelhouse import Target
 from ddtool.errors import PreflightError
 from ddtool.profile import Profile
@@ -19,12 +19,8 @@ def target_of(where: str, profile: Profile) -> Target:
     """
     if where.endswith(".json"):
         return _from_facts(read_facts(where), where)
-    agent = open_agent(where)
-    try:
-        return _from_python(agent.call("install.python", python=profile.engine.maker), where)
-    finally:
-        agent.close()
-        agent.host.close()
+    with Session(where) as session:
+        return _from_python(session.agent.call("install.python", python=profile.engine.maker), where)
 
 
 def _from_facts(facts: Mapping[str, Any], path: str) -> Target:
