@@ -15,11 +15,10 @@ from typing import Any, Dict, List, Optional
 
 from . import disk, objects, releases, unit
 from .files import FileChange
-from .foreign import HEADER
+from .names import GATE_DROP_IN_FILE, HEADER
 from .registry import Context
 
 SCHEMA = "ddtool.adopted/1"
-GATE_DROP_IN = "ddtool-gate.conf"
 
 Originals = Dict[str, Any]
 Links = Dict[str, str]
@@ -47,7 +46,7 @@ def originals(ctx: Context, name: str) -> Originals:
     `links` holds a linked unit or drop-in and what enables the unit; `digest` names all but the latter.
     """
     folder = drop_in_folder(ctx, name)
-    drop_ins = [path for path in sorted(folder.glob("*.conf")) if path.name != GATE_DROP_IN]
+    drop_ins = [path for path in sorted(folder.glob("*.conf")) if path.name != GATE_DROP_IN_FILE]
     paths = [path for path in (unit_path(ctx, name), *drop_ins) if os.path.lexists(path)]
     files = [{"path": str(path), **_about(path)} for path in paths if not path.is_symlink()]
     own = {str(path): _target(path) for path in paths if path.is_symlink()}
@@ -114,9 +113,8 @@ def keeping(ctx: Context, name: str, found: Originals, about: Dict[str, Any]) ->
         if item["path"] != str(unit_path(ctx, name)):  # that one is replaced, by the caller
             changes.append(FileChange(item["path"], None, expect=item["sha256"]))
     text = json.dumps({"schema": SCHEMA, "unit": name, **about, **found})
-    kept = {
-        change.path: change for change in changes if change is not None
-    }  # two drop-ins may have the same bytes
+    # Two drop-ins may have the same bytes.
+    kept = {change.path: change for change in changes if change is not None}
     return [*kept.values(), FileChange(str(record_path(ctx, name)), text.encode(), mode=0o600)]
 
 

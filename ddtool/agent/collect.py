@@ -23,9 +23,8 @@ from .registry import Context
 from .run_journal import journal_of_run
 
 COMMAND_S = 10.0
-ALL_S = (
-    20.0  # no further file is begun after that: the unit is not started again before its evidence is there
-)
+# No further file is begun after that: the unit is not started again before its evidence is there.
+ALL_S = 20.0
 FILE_BYTES = 4 << 20
 CUT = b"\n(cut here: %s)\n"
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
-import subprocess
-import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List
+from typing import Any, Callable, Dict, List
 
-from . import careful, collect, crashes, releases, unit
+from . import careful, collect, crashes, releases, start_log, unit
 from .disk import atomic_write, remove
 from .errors import Unhealthy
 from .registry import Context
@@ -34,19 +31,6 @@ TAIL_LINES = 15  # shown to the operator at once when there is no traceback
 SHOWN_FROM, SHOWN_MOST = 2000, 120
 
 Emit = Callable[..., None]
-
-# Lines of a SGLang start that mark a phase, in the order in which they come.
-PHASES = (
-    (re.compile(r"server_args="), "starting"),
-    (re.compile(r"Init torch distributed begin"), "joining ranks"),
-    (re.compile(r"Load weight begin"), "loading weights"),
-    (re.compile(r"Loading safetensors checkpoint shards:\s+(\d+)%"), "loading weights"),
-    (re.compile(r"Load weight end"), "weights loaded"),
-    (re.compile(r"KV Cache is allocated"), "KV pool allocated"),
-    (re.compile(r"Capture (?:draft )?cuda graph begin"), "capturing graphs"),
-    (re.compile(r"Capture (?:draft )?cuda graph end"), "graphs captured"),
-    (re.compile(r"The server is fired up and ready to roll"), "ready"),
-)
 
 
 def after_stop(ctx: Context, name: str) -> None:
@@ -67,7 +51,7 @@ def of_failure(ctx: Context, name: str, invocation: str, why: str, emit: Emit) -
     stacks = dump_stacks(ctx, name, emit) if lives else []
     result = GATE if lives else state.get("Result", "")
     folder = keep(ctx, name, invocation, result, state.get("ExecMainStatus", ""), why)
-    lines = stacks or last_words(journal_text(invocation, SHOWN_FROM))
+    lines = stacks or last_words(start_log.text(invocation, SHOWN_FROM))
     emit("tail", lines=lines, evidence=str(folder))
     return {
         "invocation": invocation,
@@ -218,62 +202,3 @@ def listing(ctx: Context) -> List[Dict[str, Any]]:
 
 def read_manifest(path: Path) -> Dict[str, Any]:
     return {**json.loads(path.read_text()), "folder": path.parent.name}
-
-
-def journal_text(invocation: str, lines: int) -> str:
-    done = subprocess.run(
-        ["journalctl", "-o", "cat", "--all", "-n", str(lines), f"_SYSTEMD_INVOCATION_ID={invocation}"],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=COMMAND_S,
-        stdin=subprocess.DEVNULL,
-    )
-    return done.stdout
-
-
-@contextlib.contextmanager
-def follow(invocation: str, on_line: Callable[[str], None]) -> Iterator[None]:
-    """While inside, `on_line` gets every line of this run's journal, from its beginning, in a thread."""
-    command = ["journalctl", "-f", "-o", "cat", "--all", "-n", "all", f"_SYSTEMD_INVOCATION_ID={invocation}"]
-    journal = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
-    )
-
-    def watch() -> None:
-        assert journal.stdout
-        for line in journal.stdout:
-            on_line(line)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        journal.terminate()
-        journal.wait()
-        watcher.join(2.0)
-
-
-def phases(name: str, invocation: str, emit: Emit) -> ContextManager[None]:
-    """While inside, report each phase of the start that the journal shows, once, and loading in percent."""
-    return follow(invocation, phase_reporter(emit))
-
-
-def phase_reporter(emit: Emit) -> Callable[[str], None]:
-    seen = set()
-
-    def report(line: str) -> None:
-        for pattern, phase in PHASES:
-            match = pattern.search(line)
-            percent = int(match.group(1)) if match and match.groups() else None
-            if match and (phase, percent) not in seen:
-                seen.add((phase, percent))
-                emit("phase", phase=phase, percent=percent)
-
-    return report

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import client, evidence, outcome, unit
+from . import client, evidence, outcome, start_log, unit
 from .errors import AgentError, Unhealthy
 from .gate import Gate
 from .proof import rank_of
@@ -37,7 +37,7 @@ class Experiment:
         self.invocation = unit.show(name).get("InvocationID", "")
         self.answers: List[Json] = []
         self._markers = 0
-        self._phase = evidence.phase_reporter(emit)
+        self._phase = start_log.reporter(emit)
 
     def run(self) -> Json:
         """The judgement of `outcome.judge`, and `{patch, sha, hypothesis, invocation, ready_s, requests, asked, ended,
@@ -45,7 +45,7 @@ class Experiment:
         begun = time.monotonic()
         ready_s = None
         ranks: Dict[int, Optional[int]] = {}
-        with evidence.follow(self.invocation, self._heard):
+        with start_log.follow(self.invocation, self._heard):
             if self._becomes_ready():
                 ready_s = round(time.monotonic() - begun, 1)
                 self.emit("healthy", seconds=ready_s)
@@ -53,7 +53,7 @@ class Experiment:
                 self._provoke()
             ended = self._end_of_unit()
         seen = outcome.Seen(
-            log=evidence.journal_text(self.invocation, LOG_LINES),
+            log=start_log.text(self.invocation, LOG_LINES),
             patch=self.spec["patch"],
             sha=self.spec["sha"],
             not_reached=self.spec["hypothesis"]["not_reached"],

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping
 
 from . import disk, redact
+from .names import HEADER
 
-HEADER = "# managed by ddtool"
 WHOLE = 8  # a value this long is masked wherever it occurs; a shorter one only where it was found
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _HIDDEN = r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|KEY)"

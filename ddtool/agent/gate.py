@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Optional
 
-from . import client, evidence, unit
+from . import client, start_log, unit
 from .errors import Unhealthy
 
 POLL_S = 0.25
@@ -163,7 +163,7 @@ class Gate:
 
     def _check_graphs(self) -> None:
         """Where graphs are wanted, decoding without a single one is a failure that no completion shows."""
-        if self.spec["graphs"] and eager_only(evidence.journal_text(self.invocation, JOURNAL_LINES)):
+        if self.spec["graphs"] and eager_only(start_log.text(self.invocation, JOURNAL_LINES)):
             raise Unhealthy(
                 f"{self.name} should decode with CUDA graphs, and its log says that it decodes without",
                 hint="see why in its log: `ddtool logs --since invocation --grep 'cuda graph'`",

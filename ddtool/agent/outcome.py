@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
-from .evidence import PHASES
+from .start_log import PHASES
 
 Json = Dict[str, Any]
 FIRED, ELSEWHERE, NOT_FIRED = "fired", "crashed elsewhere", "not fired"

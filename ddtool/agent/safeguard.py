@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import List
 
 from . import disk, releases, unit
+from .names import HEADER
 from .registry import Context
 
 UNIT = "ddtool-settle.service"
@@ -34,7 +35,7 @@ def arm(ctx: Context, name: str) -> None:
     """From here on the next boot settles first; and the unit starts only while this mark is there."""
     line = " ".join(map(shlex.quote, command(ctx, releases.running_agent())))
     text = (
-        "# managed by ddtool: here while an experiment runs, and gone with it\n"
+        f"{HEADER}: here while an experiment runs, and gone with it\n"
         "[Unit]\nDescription=ddtool: undo the experiment that this host's restart interrupted\n"
         "Wants=network-online.target\nAfter=network-online.target\n"
         f"[Service]\nType=exec\nExecStart={line}\n"

@@ -23,16 +23,12 @@ SYSTEMD = (
 @op("services")
 def services(ctx: Context) -> List[Json]:
     """What ddtool has deployed here, for whoever did not: `{unit, profile, current, previous, active}` each."""
-    return [
-        {
-            **{
-                key: releases.service(ctx, name).get(key)
-                for key in ("unit", "profile", "current", "previous")
-            },
-            "active": unit.state_of(name).get("active"),
-        }
-        for name in releases.units(ctx)
-    ]
+    found = []
+    for name in releases.units(ctx):
+        deployed = releases.service(ctx, name)
+        about = {key: deployed.get(key) for key in ("unit", "profile", "current", "previous")}
+        found.append({**about, "active": unit.state_of(name).get("active")})
+    return found
 
 
 @op("situation")

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Type
 
-from . import adopt, clean, client, diagnostics, disk, evidence, inflight, install, releases, unit
+from . import adopt, clean, client, diagnostics, disk, evidence, inflight, install, releases, start_log, unit
 from .errors import AgentError, Drift, Unhealthy
 from .files import FileChange, FileSet
 from .gate import Gate
@@ -224,7 +224,7 @@ class PassGate(Step):
     def do(self, run: Run, before: Before) -> None:
         spec = releases.with_api_key(run.ctx, run.unit, self.args["release"], self.args["gate"])
         gate = Gate(run.unit, spec, run.emit)
-        with evidence.phases(run.unit, gate.invocation, run.emit):
+        with start_log.phases(gate.invocation, run.emit):
             try:
                 run.note(gate=gate.run())
             except Unhealthy as error:

@@ -27,9 +27,8 @@ def tell(agent: Agent, unit: str, profile: Profile, result: Json, on_event: Call
     except DdtoolError as error:
         on_event({"event": "no-verdict", "message": error.message})
         return
-    if (
-        crash and crash.verdict.category != "no_crash"
-    ):  # else the gate was not content with a service that runs
+    # `no_crash`: the gate was not content with a service that runs.
+    if crash and crash.verdict.category != "no_crash":
         result["verdict"] = crash.to_json()
         on_event({"event": "verdict", "crash": crash})
 

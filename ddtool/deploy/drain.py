@@ -16,14 +16,10 @@ def drained(plan: Plan, seconds: float) -> Plan:
     will.
     """
     steps = [step["step"] for step in plan.steps]
-    first = ("stop", "give-back")  # the latter takes the running release's address off the disk
-    at = (
-        next((number for number, step in enumerate(steps) if step in first), None)
-        if "stop" in steps
-        else None
-    )
-    if not seconds or at is None or plan.outage.requests is None:
+    if not seconds or "stop" not in steps or plan.outage.requests is None:
         return plan
+    # give-back takes the running release's address off the disk
+    at = min(steps.index(kind) for kind in ("stop", "give-back") if kind in steps)
     gate = next((step["gate"] for step in plan.steps if step["step"] == "start"), None)
     step: dict[str, Any] = {"step": "drain", "seconds": seconds, "gate": gate}
     now = in_flight(plan.outage.requests)

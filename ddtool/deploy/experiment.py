@@ -40,15 +40,12 @@ if TYPE_CHECKING:
 
 OnEvent = Callable[[Event], None]
 KIND = "diag run"
-DEFAULT_TIMEOUT_S = 120.0
 PATHS = {
     "messages": "/v1/chat/completions",
     "prompt": "/v1/completions",
     "text": "/generate",
     "input_ids": "/generate",
 }
-
-
 # Crashes that say nothing about the code: it ran out of something, or the machine failed.
 MASKING = {
     *("host_oom_kill", "oom_load", "oom_kv_pool", "oom_graph_capture", "oom_runtime", "kv_exhausted"),

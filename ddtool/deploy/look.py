@@ -9,8 +9,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ddtool.agent.names import GATE_DROP_IN_FILE
 from ddtool.deploy.outage import in_flight
-from ddtool.deploy.plan import GATE_DROP_IN_FILE
 
 Json = Mapping[str, Any]
 FULL_MIB = 16  # no room for a transaction's own notes

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ddtool.agent.names import GATE_DROP_IN_FILE, HEADER
 from ddtool.deploy.outage import Outage, away
 from ddtool.deploy.release import Release, release_step, service_record
 from ddtool.errors import Drift
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from ddtool.deploy.wheelhouse import Wheel
 
 UNITS = "/etc/systemd/system"
-HEADER = "# managed by ddtool"
-GATE_DROP_IN_FILE = "ddtool-gate.conf"
 GATE_DROP_IN = """[Service]
 # While the new release has not passed its gate, a crash is a result, not a reason to restart.
 Restart=no
@@ -74,22 +73,13 @@ def plan_deploy(
     service = facts["service"]
     current = current_release(facts)
     check_owner(name, service, current, state, take_over=take_over)
-    same = current is not None and current["digest"] == release.digest
-    wanted = same and unit_on_disk(name, service) == rendered(
-        release, folder(state, name, current["id"]) if current else ""
-    )
+    ident, steps = written(release, facts, name, state, salt, now_unix)
+    unit_text = rendered(release, folder(state, name, ident))
     running = service["unit"].get("active") == "active" and not gate_drop_in_present(name, service)
-    if wanted and running and current is not None:
-        changes = [Change("keep", f"release {current['id']}", "running, nothing differs")]
-        return Plan("deploy", name, current["id"], changes, [], Outage(0, "nothing restarts"))
-    ident = current["id"] if same and current else next_id(facts, release.digest)
-    target = folder(state, name, ident)
-    unit_text = rendered(release, target)
+    if not steps and running and unit_on_disk(name, service) == unit_text:
+        changes = [Change("keep", f"release {ident}", "running, nothing differs")]
+        return Plan("deploy", name, ident, changes, [], Outage(0, "nothing restarts"))
     first = current is None
-    patches = facts["diagnostics"].get("patches", [])
-    steps: list[dict[str, Any]] = (
-        [] if same else [release_step(release, ident, target, salt, now_unix, patches)]
-    )
     steps += switch_steps(
         name,
         ident,
@@ -109,6 +99,18 @@ def plan_deploy(
         outage=away(facts, same_model=same_model(current, release.meta)),
         warnings=drop_in_warnings(name, service),
     )
+
+
+def written(
+    release: Release, facts: Mapping[str, Any], name: str, state: str, salt: str, now_unix: float
+) -> tuple[str, list[dict[str, Any]]]:
+    """The release's id, and the step that writes it unless it is the host's current one."""
+    current = current_release(facts)
+    if current is not None and current["digest"] == release.digest:
+        return str(current["id"]), []
+    ident = next_id(facts, release.digest)
+    patches = facts["diagnostics"].get("patches", [])
+    return ident, [release_step(release, ident, folder(state, name, ident), salt, now_unix, patches)]
 
 
 def switch_steps(

@@ -15,20 +15,19 @@ from ddtool.deploy.plan import (
     UNITS,
     Change,
     Plan,
-    current_release,
     deploy_changes,
     drop_in_warnings,
     expected,
     file_entry,
     folder,
     gate_drop_in,
-    next_id,
     plan_deploy,
     previous_id,
     rendered,
     switch_steps,
+    written,
 )
-from ddtool.deploy.release import Release, release_step
+from ddtool.deploy.release import Release
 from ddtool.errors import PreflightError, UsageError
 from ddtool.profile import Profile
 from ddtool.profile.launch import RELEASE
@@ -72,7 +71,7 @@ def plan_take_over(
     obstacle = service["foreign"].get("obstacle")
     if obstacle:
         raise PreflightError(obstacle["message"], why="nothing was touched", hint=obstacle["hint"])
-    ident, written = _written(release, facts, name, state, salt, now_unix)
+    ident, write = written(release, facts, name, state, salt, now_unix)
     running = bool(service["unit"].get("processes"))
     about = {"unix": round(now_unix, 3), "active": running, "enabled": service["unit"].get("enabled")}
     switch = _switch(name, profile.name, release.meta, release.unit_text, facts, state, ident)
@@ -95,8 +94,8 @@ def plan_take_over(
             kept,
             Change("keep", name, "goes on as it runs; `ddtool restart` runs the release"),
         ]
-        return Plan("deploy", name, ident, changes, [*written, take], RUNS_ON, warnings)
-    steps = [*written, switch[0], take, *switch[2:]]
+        return Plan("deploy", name, ident, changes, [*write, take], RUNS_ON, warnings)
+    steps = [*write, switch[0], take, *switch[2:]]
     outage = away(facts, same_model=False)
     return Plan("deploy", name, ident, [*changes[:-1], kept, changes[-1]], steps, outage, warnings)
 
@@ -120,10 +119,10 @@ def plan_waiting(
             return plan_first_restart("deploy", name, facts, state=state)
         changes = [Change("keep", f"release {plan.release}", "is installed; `ddtool restart` runs it")]
         return Plan("deploy", name, plan.release, changes, [], RUNS_ON)
-    ident, written = _written(release, facts, name, state, salt, now_unix)
+    ident, write = written(release, facts, name, state, salt, now_unix)
     switch = _switch(name, profile.name, release.meta, release.unit_text, facts, state, ident)
     if not stay:
-        steps = [*written, *_with_way_back(name, facts, switch, state)]
+        steps = [*write, *_with_way_back(name, facts, switch, state)]
         return Plan("deploy", name, ident, plan.changes, steps, away(facts, same_model=False), plan.warnings)
     files = {
         **switch[1],
@@ -134,7 +133,7 @@ def plan_waiting(
         *plan.changes[:-1],
         Change("keep", name, "goes on as it runs; `ddtool restart` runs the release"),
     ]
-    return Plan("deploy", name, ident, changes, [*written, files], RUNS_ON, plan.warnings)
+    return Plan("deploy", name, ident, changes, [*write, files], RUNS_ON, plan.warnings)
 
 
 def plan_first_restart(kind: str, name: str, facts: Mapping[str, Any], *, state: str) -> Plan:
@@ -201,17 +200,6 @@ def refuse_to_lose(name: str, facts: Mapping[str, Any]) -> None:
             f"{name} was taken over from a unit made by hand; ddtool keeps it: {', '.join(adopted['paths'])}",
             hint="`ddtool remove --restore-unit` puts it back, `--no-restore-unit` deletes it for good",
         )
-
-
-def _written(
-    release: Release, facts: Mapping[str, Any], name: str, state: str, salt: str, now_unix: float
-) -> tuple[str, list[Step]]:
-    """The release's id, and the step that writes it unless the host has it."""
-    current = current_release(facts)
-    if current is not None and current["digest"] == release.digest:
-        return current["id"], []
-    ident = next_id(facts, release.digest)
-    return ident, [release_step(release, ident, folder(state, name, ident), salt, now_unix)]
 
 
 def _switch(

@@ -49,9 +49,8 @@ def read(path: Path) -> Marked:
 
 
 def _value(node: yaml.Node, loc: Loc, path: Path, marks: dict[Loc, str]) -> Any:
-    if (
-        len(marks) > MOST_VALUES or len(loc) > DEEPEST
-    ):  # an alias of aliases of aliases, or one that holds itself
+    # An alias of aliases of aliases, or one that holds itself.
+    if len(marks) > MOST_VALUES or len(loc) > DEEPEST:
         raise ProfileError(f"{path}:{node.start_mark.line + 1}: larger or deeper than any profile")
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddtool.agent.names import HEADER
 from ddtool.profile import systemd
 from ddtool.profile.launch import RELEASE, argv, public_environment
 from ddtool.profile.schema import Profile
@@ -22,7 +23,7 @@ def unit_text(profile: Profile, release_dir_placeholder: str = RELEASE, state: s
     evidence = systemd.command(["/usr/bin/python3", "-I", f"{release}/agent.pyz", "evidence", service.unit])
     environment = public_environment(profile, release)
     lines = [
-        f"# managed by ddtool; release {release}",
+        f"{HEADER}; release {release}",
         "# Changes made here are reported as drift. Use a profile, or a drop-in of your own.",
         "",
         "[Unit]",

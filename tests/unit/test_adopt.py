@@ -80,7 +80,7 @@ def test_everything_of_the_unit_is_found_and_nothing_else(ctx: Context) -> None:
 
 def test_ddtools_own_drop_in_is_not_an_original(ctx: Context) -> None:
     before = adopt.originals(ctx, "x")
-    (ctx.units / "x.service.d" / adopt.GATE_DROP_IN).write_text("[Service]\n")
+    (ctx.units / "x.service.d" / adopt.GATE_DROP_IN_FILE).write_text("[Service]\n")
     assert adopt.originals(ctx, "x") == before
 
 
