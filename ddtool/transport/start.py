@@ -34,8 +34,6 @@ def explain_start_failure(
     """
     said = last_lines(stdout + stderr, 8)
     ssh = f"ssh -t {shlex.quote(host)}"
-    rule = f"{user} ALL=(root) NOPASSWD: /usr/bin/python3"
-    grant = f"{ssh} sudo visudo -f /etc/sudoers.d/ddtool   # and put there: {rule}"
     if "ddtool: no python3 on this host" in stderr:
         return PythonMissing(
             f"{host} has no python3",
@@ -48,23 +46,43 @@ def explain_start_failure(
             why=f"{said}\nits file system is mounted noexec, or the file may not be executed by {user}",
             hint=f"{ssh} 'findmnt -T $(command -v python3) -o TARGET,OPTIONS; ls -lL $(command -v python3)'",
         )
+    if refused := _sudo_failure(stderr, said, user, host):
+        return refused
+    if _NO_COMMANDS.search(stdout + stderr):
+        return PreflightError(
+            f"{user} may run no commands on {host}",
+            why=said,
+            hint="log in as a user with a real shell, without ForceCommand or `command=` before the key",
+        )
+    ended = "without an exit status" if exit_status is None else f"with exit status {exit_status}"
+    return PreflightError(
+        f"the agent on {host} ended {ended} before it answered",
+        why=said
+        or "it wrote nothing: a start-up file of the shell may end it, or a forced command has its place",
+        hint=f"see whether `ssh {shlex.quote(host)} python3 -V` works",
+    )
+
+
+def _sudo_failure(stderr: str, said: str, user: str, host: str) -> PreflightError | None:
+    """What sudo had against it; None when sudo was not the reason. `said`: the last lines, to be shown."""
+    ssh = f"ssh -t {shlex.quote(host)}"
+    visudo = "sudo visudo -f /etc/sudoers.d/ddtool   # and put there:"
+    grant = f"{visudo} {user} ALL=(root) NOPASSWD: /usr/bin/python3"
     if _WANTS_TTY.search(stderr):
         return SudoNeedsPassword(
             f"sudo on {host} wants a terminal",
             why="sudoers sets `requiretty` for this login",
-            hint=f"{ssh} sudo visudo -f /etc/sudoers.d/ddtool   # and put there: Defaults:{user} !requiretty",
+            hint=f"{ssh} {visudo} Defaults:{user} !requiretty",
         )
     if _WANTS_PASSWORD.search(stderr):
         return SudoNeedsPassword(
             f"sudo on {host} wants a password for {user}",
             why="ddtool works as root, through `sudo -n`, and never asks for a password",
-            hint=grant,
+            hint=f"{ssh} {grant}",
         )
     if _NOT_A_SUDOER.search(stderr):
         return SudoNeedsPassword(
-            f"{user} may not run python3 as root on {host}",
-            why=said,
-            hint=f"as root there: {grant.partition('ssh ')[2]}",
+            f"{user} may not run python3 as root on {host}", why=said, hint=f"as root there: {grant}"
         )
     if _NO_SUDO.search(stderr):
         return PreflightError(
@@ -73,20 +91,8 @@ def explain_start_failure(
             hint=f"log in as root (`User root` in the ssh configuration), or install sudo there: {ssh}",
         )
     if said.rpartition("\n")[2].startswith("sudo: "):
-        return SudoNeedsPassword(f"sudo on {host} refuses {user}", why=said, hint=grant)
-    ended = "without an exit status" if exit_status is None else f"with exit status {exit_status}"
-    if _NO_COMMANDS.search(stdout + stderr):
-        return PreflightError(
-            f"{user} may run no commands on {host}",
-            why=said,
-            hint="log in as a user with a real shell, without ForceCommand or `command=` before the key",
-        )
-    return PreflightError(
-        f"the agent on {host} ended {ended} before it answered",
-        why=said
-        or "it wrote nothing: a start-up file of the shell may end it, or a forced command has its place",
-        hint=f"see whether `ssh {shlex.quote(host)} python3 -V` works",
-    )
+        return SudoNeedsPassword(f"sudo on {host} refuses {user}", why=said, hint=f"{ssh} {grant}")
+    return None
 
 
 def endless_noise(said: str, host: str) -> DdtoolError:

@@ -53,6 +53,11 @@ def test_known_causes(stderr: str, status: int, cls: type[DdtoolError], hint: st
     assert "gpu" in error.message
 
 
+def test_who_may_not_use_sudo_needs_somebody_who_is_root_there() -> None:
+    error = explain_start_failure("ubuntu is not in the sudoers file.\n", 1, "ubuntu", "gpu")
+    assert (error.hint or "").startswith("as root there: sudo visudo -f /etc/sudoers.d/ddtool   #")
+
+
 def test_noise_before_the_cause_does_not_hide_it() -> None:
     stderr = "Welcome!\nsudo: unable to resolve host gpu: Name or service not known\nsudo: a password is required\n"
     assert isinstance(explain_start_failure(stderr, 1, "ubuntu", "gpu"), SudoNeedsPassword)
