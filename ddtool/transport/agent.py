@@ -162,15 +162,16 @@ class Agent:
         """The loader's next line; whatever a login shell printed before it is skipped."""
         prefix = MAGIC.encode() + b" "
         while True:
-            line, newline, rest = bytes(self._buffer).partition(b"\n")
-            if newline:
-                self._buffer = bytearray(rest)
+            end = self._buffer.find(b"\n") + 1
+            if end:
+                line = bytes(self._buffer[:end])
+                del self._buffer[:end]  # in place: a copy of what is left for each line would take seconds
                 if line.startswith(prefix):
                     return self._object(line[len(prefix) :], "the handshake")
-                self._noise += line + newline
+                self._noise += line
             if len(self._noise) + len(self._buffer) > GREETING_LIMIT:
                 raise endless_noise(self._told(), self.host.name)
-            if newline:
+            if end:
                 continue
             try:
                 part = self._channel.recv(65536, max(0.01, deadline - time.monotonic()))
