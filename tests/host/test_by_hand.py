@@ -38,10 +38,8 @@ def test_the_page_leaves_the_host_as_it_was(host: Sandbox, monkeypatch: pytest.M
     settings, *steps = blocks()
     settings = re.sub(r"(?m)^UNIT=.*", "UNIT=sglang-mini", settings)
     settings = re.sub(r"(?m)^SITE=.*", f"SITE={site}", settings)
-    for step in steps:
-        said = output(host, "bash -euo pipefail -s", input=settings + step)
-        if "files differ" in said:
-            assert said == "0 files differ"
+    said = [output(host, "bash -euo pipefail -s", input=settings + step) for step in steps]
+    assert [text for text in said if "differ" in text] == ["0 files differ"]
     left = differences(without_times(before), without_times(snapshot(host)))
     assert [path for path in left if "__pycache__" not in path] == []
     assert output(host, "systemctl list-units --all --plain --no-legend 'sglang-mini*' 'ddtool-*'") == ""
