@@ -41,9 +41,6 @@ class Kills:
         self.fired = root / "killed-at.json"
         self.longest = 0
         self.hits: list[dict[str, Any]] = []
-        self.acts: dict[
-            str, int
-        ] = {}  # per kind of transaction: how many acts the longest undisturbed one had
 
     def one(self) -> None:
         """One transaction, killed somewhere; what the next command does, perhaps killed as well; then the check."""
