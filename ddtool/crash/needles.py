@@ -24,19 +24,12 @@ def _of_alternatives(pattern: str) -> tuple[str, ...]:
 
 
 def _branches(pattern: str) -> list[str]:
-    branches, depth, start, index = [], 0, 0, 0
+    branches, start, index = [], 0, 0
     while index < len(pattern):
-        char = pattern[index]
-        if char == "\\":
-            index += 1
-        elif char == "[":
-            index = _class_end(pattern, index)
-        elif char == "|" and depth == 0:
+        if pattern[index] == "|":
             branches.append(pattern[start:index])
             start = index + 1
-        else:
-            depth += {"(": 1, ")": -1}.get(char, 0)
-        index += 1
+        index = element_end(pattern, index)
     return [*branches, pattern[start:]]
 
 
@@ -46,21 +39,16 @@ def _clauses(branch: str) -> list[tuple[str, ...]]:
     run = ""
     index = 0
     while index < len(branch):
-        char = branch[index]
+        end = element_end(branch, index)
+        element, index = branch[index:end], end
         literal = None
         inner: tuple[str, ...] = ()
-        if char == "\\":
-            index += 1
-            literal = branch[index] if not branch[index].isalnum() else None
-        elif char == "[":
-            index = _class_end(branch, index)
-        elif char == "(":
-            end = _group_end(branch, index)
-            inner = _of_alternatives(_inside(branch[index + 1 : end]))
-            index = end
-        elif char not in ".^$":
-            literal = char
-        index += 1
+        if element[0] == "\\":
+            literal = element[1] if not element[1].isalnum() else None
+        elif element[0] == "(":
+            inner = _of_alternatives(_inside(element[1:-1]))
+        elif element[0] not in "[.^$":
+            literal = element
         quantifier = branch[index : index + 1]
         is_optional = quantifier in ("*", "?") or branch.startswith("{0", index)
         if literal is not None and not is_optional:
@@ -81,23 +69,19 @@ def _inside(group: str) -> str:
     return group.removeprefix("?:")
 
 
-def _class_end(pattern: str, start: int) -> int:
-    end = pattern.index("]", start + (3 if pattern[start + 1] == "^" else 2))
-    while pattern[end - 1] == "\\" and pattern[end - 2] != "\\":
-        end = pattern.index("]", end + 1)
-    return end
-
-
-def _group_end(pattern: str, start: int) -> int:
-    depth, index = 0, start
-    while True:
-        char = pattern[index]
-        if char == "\\":
-            index += 1
-        elif char == "[":
-            index = _class_end(pattern, index)
-        else:
-            depth += {"(": 1, ")": -1}.get(char, 0)
-            if depth == 0:
-                return index
-        index += 1
+def element_end(pattern: str, start: int) -> int:
+    """Where the escape, class, group or character that begins at `start` ends, its quantifier not included."""
+    index = start + 1
+    if pattern[start] == "\\":
+        return index + 1
+    if pattern[start] == "[":
+        index += pattern[index] == "^"
+        index += pattern[index] == "]"  # which is a member if it comes first
+        while pattern[index] != "]":
+            index += 2 if pattern[index] == "\\" else 1
+        return index + 1
+    if pattern[start] == "(":
+        while pattern[index] != ")":
+            index = element_end(pattern, index)
+        return index + 1
+    return index

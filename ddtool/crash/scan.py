@@ -17,6 +17,7 @@ from typing import Any
 import re2
 
 from ddtool.crash.lines import bounded
+from ddtool.crash.needles import element_end
 
 BEFORE = 60
 AFTER = 100
@@ -77,7 +78,7 @@ def _relaxed(pattern: str) -> str:
     out = ""
     index = 0
     while index < len(pattern):
-        end = _element_end(pattern, index)
+        end = element_end(pattern, index)
         element = pattern[index:end]
         if element in ("^", "\\A"):
             index, end = end, _after_optional(pattern, end)
@@ -95,28 +96,10 @@ def _relaxed(pattern: str) -> str:
     return out
 
 
-def _element_end(pattern: str, start: int) -> int:
-    """Where the escape, class, group or character that begins at `start` ends, its quantifier not included."""
-    index = start + 1
-    if pattern[start] == "\\":
-        return index + 1
-    if pattern[start] == "[":
-        index += pattern[index] == "^"
-        index += pattern[index] == "]"  # which is a member if it comes first
-        while pattern[index] != "]":
-            index += 2 if pattern[index] == "\\" else 1
-        return index + 1
-    if pattern[start] == "(":
-        while pattern[index] != ")":
-            index = _element_end(pattern, index)
-        return index + 1
-    return index
-
-
 def _after_optional(pattern: str, index: int) -> int:
     """Behind everything at `index` that a match need not have."""
     while index < len(pattern) and pattern[index] not in "|)":
-        end = _element_end(pattern, index)
+        end = element_end(pattern, index)
         found = _OPTIONAL.match(pattern, end)
         if not found:
             break
