@@ -35,9 +35,8 @@ def describe(config: SshConfig, environ: Mapping[str, str]) -> dict[str, Any]:
     ring, agent = collect(config, TIMEOUT_S)
     if agent:
         agent.close()
-    entries = knownhosts.load(config.known_hosts)
     names = hostkey.names(config)
-    known = [entry for entry in entries if any(entry.covers(name) for name in names)]
+    known = knownhosts.covering(knownhosts.load(config.known_hosts), names)
     read, shown = _options(config, environ)
     return {
         "name": config.name,

@@ -15,8 +15,6 @@ from ddtool.transport.knownhosts import Entry, PublicKey
 from ddtool.transport.revoked import revoking_file
 from ddtool.transport.sshconfig import SshConfig
 
-CERTIFIED = certificates.SUFFIX
-
 
 @dataclass(frozen=True)
 class Shown:
@@ -50,13 +48,18 @@ def names(config: SshConfig) -> tuple[str, ...]:
     return knownhosts.lookup_names(config.hostname, config.port, config.host_key_alias)
 
 
+def _bare_name(config: SshConfig) -> str:
+    """The name that a certificate must be for: without a port."""
+    return names(config)[-1]
+
+
 def preferred_algorithms(
     config: SshConfig, entries: Sequence[Entry], supported: Sequence[str]
 ) -> tuple[str, ...]:
     """Host key algorithms to offer: certificates where an authority is trusted for the host, then those of keys that
     are known, or the host may show a key nobody recorded. Raises HostError when the configuration leaves none.
     """
-    offered = [*supported, *(algorithm + CERTIFIED for algorithm in supported)]
+    offered = [*supported, *(algorithm + certificates.SUFFIX for algorithm in supported)]
     allowed = config.algorithms.get("keys") or offered
     usable = [algorithm for algorithm in offered if algorithm in allowed]
     if not usable:
@@ -65,7 +68,7 @@ def preferred_algorithms(
     certifiable = bool(knownhosts.authorities(entries, names(config)))
 
     def rank(algorithm: str) -> int:
-        if algorithm.endswith(CERTIFIED):
+        if algorithm.endswith(certificates.SUFFIX):
             return 0 if certifiable else 3
         return 1 if _key_type(algorithm) in known else 2
 
@@ -115,8 +118,8 @@ def _certified(
     if not signer:
         listed = ", ".join(f"{entry.key} ({entry.place})" for entry in trusted[:3])
         return None, f"is signed by {certificate.authority}; trusted for this host is {listed}"
-    name = (config.host_key_alias or config.hostname).lower()
-    problem = certificates.host_problem(certificate, name, time.time(), config.algorithms.get("authorities"))
+    signatures = config.algorithms.get("authorities")
+    problem = certificates.host_problem(certificate, _bare_name(config), time.time(), signatures)
     return (None, problem) if problem else (signer, None)
 
 
@@ -140,7 +143,7 @@ def _revoked(config: SshConfig, key: PublicKey, host: Shown, place: str) -> Host
 
 
 def _bad_certificate(config: SshConfig, host: Shown, trouble: str) -> HostKeyUnknown:
-    name = (config.host_key_alias or config.hostname).lower()
+    name = _bare_name(config)
     return HostKeyUnknown(
         f"{config.name}: the host's certificate {trouble}",
         why=f"the host shows {host}; and {', '.join(config.known_hosts)} does not have the bare key",

@@ -105,7 +105,8 @@ def unlocked(config: SshConfig, path: str, ask: Ask, ring: KeyRing) -> list[Iden
 def _from_agent(config: SshConfig, held: list[HeldKey], ring: KeyRing) -> list[Identity]:
     """The agent's keys that IdentityFile or CertificateFile names, then its others unless IdentitiesOnly."""
     named = [public for path in config.identity_files if (public := public_part(path))]
-    named += [public for _, public in _certificate_files(config)]
+    files = list(_certificate_files(config))
+    named += [public for _, public in files]
     chosen = [key for public in dict.fromkeys(named) for key in held if key.held == public]
     others = [] if config.identities_only else [key for key in held if key.held not in named]
     identities, own = [], [key.certificate for key in held]
@@ -114,7 +115,7 @@ def _from_agent(config: SshConfig, held: list[HeldKey], ring: KeyRing) -> list[I
         if key.certificate:
             identities += _with_certificate(config, key, key.certificate, source, ring)
             continue
-        for path, certificate in _certificate_files(config):
+        for path, certificate in files:
             if certificate not in own and _certifies(certificate, key.held):
                 offered = key.certified_by(certificate)
                 identities += _with_certificate(config, offered, certificate, f"{source} and {path}", ring)

@@ -130,7 +130,7 @@ def check(entries: Sequence[Entry], names: Sequence[str], key: PublicKey) -> Ver
     revoked = revocations(entries, names, key)
     if revoked:
         return Verdict("revoked", revoked)
-    plain = [entry for entry in _covering(entries, names) if not entry.marker]
+    plain = [entry for entry in covering(entries, names) if not entry.marker]
     same = tuple(entry for entry in plain if entry.key == key)
     contradicting = tuple(
         entry
@@ -158,17 +158,18 @@ def known_types(entries: Sequence[Entry], names: Sequence[str]) -> tuple[str, ..
 
 def authorities(entries: Sequence[Entry], names: Sequence[str]) -> tuple[Entry, ...]:
     """The lines that trust an authority to certify the host's key."""
-    return tuple(entry for entry in _covering(entries, names) if entry.marker == "@cert-authority")
+    return tuple(entry for entry in covering(entries, names) if entry.marker == "@cert-authority")
 
 
 def revocations(entries: Sequence[Entry], names: Sequence[str], key: PublicKey) -> tuple[Entry, ...]:
     """The lines that revoke a key, the host's own or an authority's, for the host."""
     return tuple(
-        entry for entry in _covering(entries, names) if entry.marker == "@revoked" and entry.key == key
+        entry for entry in covering(entries, names) if entry.marker == "@revoked" and entry.key == key
     )
 
 
-def _covering(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
+def covering(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
+    """The lines that speak about the host under any of its names."""
     return [entry for entry in entries if any(entry.covers(name) for name in names)]
 
 
