@@ -24,7 +24,7 @@ import yaml
 
 from ddtool.crash import source
 from ddtool.crash.scan import relaxed
-from ddtool.crash.signatures import patterns
+from ddtool.crash.signatures import catalogue
 
 CASES = Path(__file__).parent.parent / "tests" / "data" / "crash_cases"
 DECODE = (
@@ -60,19 +60,21 @@ def write(path: Path, megabytes: int) -> None:
 
 def ours(path: Path) -> int:
     with path.open("rb") as file:
-        return len(source.lines(file, patterns()))
+        return len(source.lines(file, catalogue().patterns()))
 
 
 def alternation(path: Path) -> int:
     """One alternation, line by line."""
-    wanted = re.compile("|".join(f"(?:{relaxed(each).removeprefix('(?i)')})" for each in patterns()).encode())
+    wanted = re.compile(
+        "|".join(f"(?:{relaxed(each).removeprefix('(?i)')})" for each in catalogue().patterns()).encode()
+    )
     with path.open("rb") as file:
         return sum(wanted.search(line) is not None for line in file.read(RE_SLICE).split(b"\n"))
 
 
 def ripgrep(path: Path) -> int:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("\n".join(map(relaxed, patterns())))
+        file.write("\n".join(map(relaxed, catalogue().patterns())))
         file.flush()
         command = ["rg", "--threads=1", "--no-mmap", "--count", "--file", file.name, str(path)]
         return int(subprocess.run(command, check=False, capture_output=True).stdout or 0)

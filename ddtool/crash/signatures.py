@@ -162,15 +162,11 @@ def catalogue() -> Catalogue:
 def compiled_form(sources: Mapping[str, bytes]) -> str:
     """What `catalogue` reads instead of the YAML (which costs 50 ms) as long as it was made of exactly these bytes."""
     parsed = parse(sources)
-    literals = {pattern: needles(pattern) for pattern in of_files(parsed).patterns()}
+    literals = {pattern: needles(pattern) for each in of_files(parsed).signatures for pattern in each.match}
     return (
         json.dumps({"sha256": digest(sources), "files": parsed, "needles": literals}, separators=(",", ":"))
         + "\n"
     )
-
-
-def patterns() -> list[str]:
-    return catalogue().patterns()
 
 
 def digest(sources: Mapping[str, bytes]) -> str:

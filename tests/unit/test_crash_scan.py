@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ddtool.crash import scan, source
 from ddtool.crash.attempts import attempts
 from ddtool.crash.model import Line
-from ddtool.crash.signatures import patterns
+from ddtool.crash.signatures import catalogue
 
 BATCH = "[2026-05-21 10:12:{:02d} TP0] Decode batch, #running-req: 4, #token: 4160, token usage: 0.02, cuda graph: True"
 CRASH = [
@@ -149,12 +149,12 @@ def test_a_relaxed_pattern_finds_the_message_behind_any_prefix(
 
 
 def test_every_signature_can_be_scanned_for() -> None:
-    scan._Needles(patterns())
+    scan._Needles(catalogue().patterns())
 
 
 def test_routine_lines_are_no_hit() -> None:
     """Or the scan is ten times slower."""
-    needles = scan._Needles(patterns())
+    needles = scan._Needles(catalogue().patterns())
     routine = [
         *batches(1),
         "[2026-05-21 10:12:01 TP0] Prefill batch, #new-seq: 1, #new-token: 640, #cached-token: 0, token usage: 0.01",

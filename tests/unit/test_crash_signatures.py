@@ -114,7 +114,7 @@ def test_a_compiled_form_of_other_bytes_is_not_used(tmp_path: Path, monkeypatch:
 def test_needles_leave_no_match_out() -> None:
     """Over all labelled logs: a line that an expression matches holds one of its literals."""
     texts = {re.sub(r"\d", "7", line.text[:400]) for case in CASES for line in lines(case["log"])}
-    for pattern in signatures.patterns():
+    for pattern in signatures.catalogue().patterns():
         literals = needles(pattern)
         without = [text for text in texts if not any(literal in text.lower() for literal in literals)]
         assert not literals or not any(map(signatures.compiled(pattern).search, without)), pattern
