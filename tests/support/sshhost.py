@@ -44,6 +44,11 @@ class Config:
         self.known_hosts.write_text("".join(f"{line}\n" for line in lines))
 
     def write(self, before: str = "", after: str = "", **options: object) -> str:
+        self.file.write_text(before + self.block("gpu", **{**self.defaults, **options}) + after)
+        return str(self.file)
+
+    def block(self, name: str, **options: object) -> str:
+        """A Host that is the server under another name; an option of None is left out."""
         merged = {
             "HostName": "127.0.0.1",
             "Port": self.server.port,
@@ -52,12 +57,10 @@ class Config:
             "IdentityAgent": "none",
             "UserKnownHostsFile": self.known_hosts,
             "GlobalKnownHostsFile": "none",
-            **self.defaults,
             **options,
         }
         lines = [f"  {key} {value}\n" for key, value in merged.items() if value is not None]
-        self.file.write_text(before + "Host gpu\n" + "".join(lines) + after)
-        return str(self.file)
+        return f"Host {name}\n" + "".join(lines)
 
     def openssh(self, *, expect: bool) -> None:
         """Whether OpenSSH's own client gets in, with the configuration that was written last and no question."""
@@ -111,14 +114,10 @@ def assert_reaches(host: SshHost) -> None:
     host.close()
 
 
-def jump_config(config: Config, **options: object) -> dict[str, object]:
-    """`gpu` behind the Host `jump`, which is another name of the same sshd."""
-    jump = (
-        f"Host jump\n  HostName 127.0.0.1\n  Port {config.server.port}\n  User {USER}\n  IdentityAgent none\n"
-        f"  IdentityFile {options.pop('jump_key', config.server.user)}\n  GlobalKnownHostsFile none\n"
-        f"  UserKnownHostsFile {options.pop('jump_known_hosts', config.known_hosts)}\n"
-    )
-    return {"ProxyJump": "jump", "after": jump, **options}
+def behind(config: Config, *hops: str, **changes: dict[str, object]) -> dict[str, object]:
+    """`gpu` behind these hosts, which are other names of the same sshd; `changes` has options of some of them."""
+    blocks = [config.block(hop, **changes.get(hop, {})) for hop in hops]
+    return {"ProxyJump": ",".join(hops), "after": "".join(blocks)}
 
 
 def fingerprint(key: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.sshd import USER, certify, free_port, keygen
-from support.sshhost import Config, fingerprint
+from support.sshhost import Config, behind, fingerprint
 
 from ddtool.cli import main
 from ddtool.errors import AuthenticationFailed, ConnectionRefused, HostKeyUnknown, NameNotResolved
@@ -65,36 +65,19 @@ def test_the_step_that_failed(config: Config, options: dict[str, object], step: 
     assert data["error"]["hint"]
 
 
-def jumps(config: Config, **b: object) -> dict[str, object]:
-    common = {
-        "HostName": "127.0.0.1",
-        "Port": config.server.port,
-        "User": USER,
-        "IdentityAgent": "none",
-        "IdentityFile": config.server.user,
-        "GlobalKnownHostsFile": "none",
-        "UserKnownHostsFile": config.known_hosts,
-    }
-    blocks = [(name, {**common, **(b if name == "b" else {})}) for name in ("a", "b")]
-    text = [
-        f"Host {name}\n" + "".join(f"  {k} {v}\n" for k, v in options.items()) for name, options in blocks
-    ]
-    return {"ProxyJump": "a,b", "after": "".join(text)}
-
-
 @as_root
 def test_each_jump_is_a_step(config: Config) -> None:
-    found, error = steps(config, **jumps(config))
+    found, error = steps(config, **behind(config, "a", "b"))
     assert error is None
     assert [step.name for step in found] == ["jump a", "proxy", "key exchange", "host key", "login", "agent"]
     assert found[0].detail.startswith(f"reaches {USER}@127.0.0.1:{config.server.port}: SSH-2.0-OpenSSH")
 
 
 def test_a_jump_that_fails_is_where_it_ends(config: Config) -> None:
-    found, error = steps(config, **jumps(config, Port=free_port()))
+    found, error = steps(config, **behind(config, "a", "b", b={"Port": free_port()}))
     assert type(error) is ConnectionRefused
     assert [step.name for step in found] == ["jump a"]
-    found, error = steps(config, **jumps(config, IdentityFile="none"))
+    found, error = steps(config, **behind(config, "a", "b", b={"IdentityFile": "none"}))
     assert type(error) is AuthenticationFailed
     assert [step.name for step in found] == ["jump a", "proxy"]
     assert "the jump host b (hop 2 of 2)" in found[-1].detail

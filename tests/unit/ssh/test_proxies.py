@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.sshd import USER, Sshd, free_port, keygen, public, silent_listener, ssh_agent
-from support.sshhost import Config, Server, assert_reaches, jump_config, new_threads, run
+from support.sshd import Sshd, free_port, keygen, public, silent_listener, ssh_agent
+from support.sshhost import Config, Server, assert_reaches, behind, new_threads, run
 
 from ddtool.errors import (
     AuthenticationFailed,
@@ -26,65 +26,48 @@ from ddtool.transport.ssh import connect
 
 
 def test_proxy_jump(config: Config, tmp_path: Path) -> None:
-    behind = Sshd(tmp_path / "run", [config.server.ed25519], [public(config.server.user)])
+    inner = Sshd(tmp_path / "run", [config.server.ed25519], [public(config.server.user)])
     try:
         config.know(
             f"[127.0.0.1]:{config.server.port} {public(config.server.ed25519)}",
-            f"[127.0.0.1]:{behind.port} {public(config.server.ed25519)}",
+            f"[127.0.0.1]:{inner.port} {public(config.server.ed25519)}",
         )
         before = threading.enumerate()
-        host = config.connect(**jump_config(config, Port=behind.port))
-        assert run(host, "echo $SSH_CONNECTION")[0].split()[-1] == str(behind.port).encode()
+        host = config.connect(Port=inner.port, **behind(config, "jump"))
+        assert run(host, "echo $SSH_CONNECTION")[0].split()[-1] == str(inner.port).encode()
         proxy = host._proxy
         host.close()
         assert proxy is not None and proxy._process.poll() is not None
         assert not new_threads(before)
     finally:
-        behind.stop()
+        inner.stop()
 
 
 def test_a_jump_that_does_not_let_us_through(config: Config, tmp_path: Path) -> None:
     wrong = keygen(tmp_path / "wrong")
-    error = config.failure(AuthenticationFailed, **jump_config(config, jump_key=wrong))
+    error = config.failure(AuthenticationFailed, **behind(config, "jump", jump={"IdentityFile": wrong}))
     assert "the jump host jump is in the way: it does not let us log in" in error.message
     assert "Permission denied" in (error.why or "")
     assert (error.hint or "").startswith("ssh ") and "jump" in (error.hint or "")
-    config.failure(HostKeyUnknown, **jump_config(config, jump_known_hosts=tmp_path / "none"))
+    unknown = {"UserKnownHostsFile": tmp_path / "none"}
+    config.failure(HostKeyUnknown, **behind(config, "jump", jump=unknown))
     port = free_port()
-    error = config.failure(ConnectionRefused, **jump_config(config, Port=port))
+    error = config.failure(ConnectionRefused, Port=port, **behind(config, "jump"))
     assert f"the jump host jump cannot reach 127.0.0.1:{port}: a connection is refused" in error.message
-
-
-def chain(config: Config, **changes: dict[str, object]) -> dict[str, object]:
-    """`gpu` behind the hosts a and b, which are other names of the same sshd; `a` and `b` change their options."""
-    blocks = []
-    for name in ("a", "b"):
-        options = {
-            "HostName": "127.0.0.1",
-            "Port": config.server.port,
-            "User": USER,
-            "IdentityAgent": "none",
-            "IdentityFile": config.server.user,
-            "GlobalKnownHostsFile": "none",
-            "UserKnownHostsFile": config.known_hosts,
-            **changes.get(name, {}),
-        }
-        blocks.append(f"Host {name}\n" + "".join(f"  {key} {value}\n" for key, value in options.items()))
-    return {"ProxyJump": "a,b", "after": "".join(blocks)}
 
 
 def test_a_chain_of_jumps(config: Config) -> None:
     before = threading.enumerate()
-    host = config.connect(**chain(config))
+    host = config.connect(**behind(config, "a", "b"))
     assert run(host, "echo there")[0] == b"there\n"
     host.close()
     assert not new_threads(before)
 
 
 def test_a_jump_with_a_jump_of_its_own(config: Config) -> None:
-    options = chain(config, b={"ProxyJump": "a"})
+    options = behind(config, "a", "b", b={"ProxyJump": "a"})
     assert_reaches(config.connect(**{**options, "ProxyJump": "b"}))
-    options = chain(config, b={"ProxyJump": "a", "Port": free_port()})
+    options = behind(config, "a", "b", b={"ProxyJump": "a", "Port": free_port()})
     error = config.failure(ConnectionRefused, **{**options, "ProxyJump": "b"})
     assert "the jump host b is in the way" in error.message
 
@@ -154,7 +137,7 @@ def test_the_hop_that_failed_is_named(
     for port in (config.server.port, shut):
         known = f"[127.0.0.1]:{port} {public(config.server.ed25519)}"
         config.known_hosts.write_text(f"{config.known_hosts.read_text()}{known}\nother {other}\n")
-    error = config.failure(cls, **chain(config, **changes))
+    error = config.failure(cls, **behind(config, "a", "b", **changes))
     assert message in error.message
     assert (error.hint or "").startswith("ssh a" if FIRST in message else "ssh -J a b")
 
@@ -169,7 +152,7 @@ def shut(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[i
 
 def test_a_jump_that_says_nothing(config: Config) -> None:
     with silent_listener() as port:
-        error = config.failure(ConnectTimeout, timeout=0.7, **chain(config, a={"Port": port}))
+        error = config.failure(ConnectTimeout, timeout=0.7, **behind(config, "a", "b", a={"Port": port}))
     assert "through a,b" in error.message
 
 
@@ -177,7 +160,7 @@ def test_an_agent_is_never_forwarded(config: Config, tmp_path: Path) -> None:
     with ssh_agent(tmp_path, config.server.user) as agent:
         options = {"ForwardAgent": "yes", "IdentityAgent": agent, "IdentityFile": "none"}
         environ = {**os.environ, "SSH_AUTH_SOCK": agent}
-        file = config.write(**{**chain(config, a=options, b=options), **options})
+        file = config.write(**{**behind(config, "a", "b", a=options, b=options), **options})
         host = connect("gpu", ssh_config=file, connect_timeout_s=10, environ=environ)
         assert run(host, "echo ${SSH_AUTH_SOCK:-none}")[0] == b"none\n"
         host.close()
