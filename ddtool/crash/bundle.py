@@ -10,7 +10,6 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,16 +35,6 @@ Json = dict[str, Any]
 class Bundle:
     manifest: Json
     files: dict[str, bytes]
-
-    def records(self) -> Iterator[Json]:
-        """The run's journal as ddtool.record/1; a line that was cut short is left out."""
-        for line in self.files.get(JOURNAL, b"").splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                yield record
 
     def json(self, name: str) -> Json:
         """A JSON file of the bundle, {} when it is not there or not whole."""

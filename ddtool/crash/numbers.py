@@ -22,21 +22,9 @@ OPTIONAL_GRAPH_FIELDS = (
     "pp_proxy_tensors",
     "out_cache_loc_swa",
 )
-# From 0.5.13 on, in `cuda_graph_buffer_registry.py`.
-REGISTRY_FIELDS = (
-    "input_ids",
-    "positions",
-    "out_cache_loc",
-    "req_pool_indices",
-    "seq_lens",
-    "seq_lens_cpu",
-    "mrope_positions",
-)
 
 _ARGS = re.compile(r"server_args=ServerArgs\(|Namespace\(")
-_ARG = re.compile(
-    r"\b(context_length|speculative_num_draft_tokens|speculative_dflash_block_size|page_size)=(\d+)"
-)
+_ARG = re.compile(r"\b(context_length|speculative_num_draft_tokens|speculative_dflash_block_size)=(\d+)")
 _EDGE = 64
 
 
@@ -48,7 +36,6 @@ class Numbers:
     budget: int | None = None
     draft_tokens: int | None = None  # what the server was told, whatever the algorithm makes of it
     context: int | None = None
-    page: int | None = None
     hidden: int | None = None
     draft_hidden: int | None = None
     vocab: int | None = None
@@ -107,7 +94,6 @@ def of_profile(profile: Profile) -> Numbers:
         block=spec.block_size,
         budget=spec.budget,
         context=int(context) if context else target.max_context if target else None,
-        page=int(profile.flag("page-size") or 1),
         hidden=target.hidden if target else None,
         vocab=target.vocab if target else None,
         draft_hidden=draft.hidden if draft else None,
@@ -125,7 +111,6 @@ def of_log(texts: Iterable[str]) -> Numbers:
                 block=said.get("speculative_dflash_block_size"),
                 draft_tokens=said.get("speculative_num_draft_tokens"),
                 context=said.get("context_length"),
-                page=said.get("page_size"),
             )
     return Numbers()
 

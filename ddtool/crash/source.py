@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 from ddtool.agent.journal_text import rank_of_text
 from ddtool.crash import structured
@@ -88,12 +88,6 @@ def _of_peeled(number: int, line: Peeled) -> Line:
         level=line.level,
         ident=line.ident,
     )
-
-
-def of_records(records: Iterable[Mapping[str, Any]]) -> Iterator[Line]:
-    """Lines from journal records (`ddtool.record/1`), numbered from 1; a gap is a line of the service manager."""
-    for number, record in enumerate(records, 1):
-        yield from structured.of_record(number, record)
 
 
 def blocks(stream: BinaryIO) -> Iterator[bytes]:

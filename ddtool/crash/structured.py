@@ -44,7 +44,7 @@ class Entries:
                 entry["_number"] = number
                 return [line for whole in self._joiner.add(entry) for line in _of_whole(whole)]
             if str(entry.get("schema", "")).startswith(_RECORD):
-                return list(of_record(number, entry))
+                return list(_of_record(number, entry))
             return self._of_log(number, entry)
         except (TypeError, ValueError, KeyError, OverflowError):
             return None  # looks like a known format and is not: it is read as text
@@ -78,7 +78,7 @@ class Entries:
         return list(_of_message(number, "\n".join([str(text or ""), *map(str, traces)]), known))
 
 
-def of_record(number: int, record: Mapping[str, Any]) -> Iterator[Line]:
+def _of_record(number: int, record: Mapping[str, Any]) -> Iterator[Line]:
     """Lines of one `ddtool.record/1`; a gap is a line of the service manager."""
     source = record.get("source")
     known = Peeled(

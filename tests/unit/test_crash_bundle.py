@@ -65,19 +65,24 @@ def fetched(ctx: Context, **options: Any) -> bundle.Bundle:
     return bundle.unpack(b"".join(map(base64.b64decode, pieces)))
 
 
+def texts_of(found: bundle.Bundle) -> list[str]:
+    """What its journal says, but for the line that was cut short."""
+    lines = found.files["journal.jsonl"].splitlines()
+    return [json.loads(line)["text"] for line in lines if line.endswith(b"}")]
+
+
 def test_what_leaves_the_host_holds_no_secret_and_no_request(host: Context) -> None:
     found = fetched(host)
     assert set(found.files) == {"journal.jsonl", "unit.txt"}
     everything = b"".join(found.files.values())
     assert b"sentinel-5" not in everything and PROMPT.encode() not in everything
-    texts = [item["text"] for item in found.records()]
+    texts = texts_of(found)
     assert len(texts) == 5 and "characters of a request removed" in texts[0]
     assert texts[0].startswith("[2025-11-29 19:01:02] Receive: obj=") and texts[4].endswith("[secret]")
 
 
 def test_requests_travel_when_they_are_asked_for(host: Context) -> None:
-    texts = [item["text"] for item in fetched(host, with_requests=True).records()]
-    assert texts[: len(LOGGED)] == LOGGED
+    assert texts_of(fetched(host, with_requests=True))[: len(LOGGED)] == LOGGED
 
 
 def test_only_what_is_named_travels(host: Context) -> None:
@@ -114,7 +119,7 @@ def test_a_bundle_is_read_back(tmp_path: Path, host: Context) -> None:
 def test_a_folder_on_the_host_is_a_bundle_too(host: Context) -> None:
     folder = host.state / "evidence" / RUN
     assert bundle.is_bundle(folder)
-    assert len(list(bundle.read(folder).records())) == 5
+    assert len(texts_of(bundle.read(folder))) == 5
 
 
 @pytest.mark.parametrize("data", [b"", b"[2025-11-29] a log", b"\x1f\x8b\x08broken", b"\x28\xb5\x2f\xfdzstd"])

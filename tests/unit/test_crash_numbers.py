@@ -83,8 +83,8 @@ def test_the_log_says_what_the_profile_does_not() -> None:
     said = numbers.of_log(
         ["server_args=ServerArgs(context_length=4096, speculative_num_draft_tokens=16, page_size=1)"]
     )
-    assert said == Numbers(context=4096, draft_tokens=16, page=1)
-    assert Numbers(context=8192).over(said) == Numbers(context=8192, draft_tokens=16, page=1)
+    assert said == Numbers(context=4096, draft_tokens=16)
+    assert Numbers(context=8192).over(said) == Numbers(context=8192, draft_tokens=16)
     assert numbers.of_log(["nothing"]) == Numbers()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import sys
 from typing import BinaryIO, cast
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddtool.crash.source import lines, of_records, read
+from ddtool.crash.source import lines, read
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -97,7 +98,8 @@ def test_records_keep_what_the_host_knew() -> None:
         "gap": {},
     }
     prefixed = record | {"text": "[2026-05-21 10:12:31 TP3] Load weight begin.", "rank": None, "level": None}
-    first, missing, last = of_records([record, gap, prefixed])
+    text = "\n".join(map(json.dumps, [record, gap, prefixed]))
+    first, missing, last = read(io.BytesIO(text.encode()))
     assert (first.number, first.text, first.source, first.pid, first.rank, first.level) == (
         1,
         "RuntimeError: no",
