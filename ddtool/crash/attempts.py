@@ -113,14 +113,12 @@ def _split(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 def _attempt(lines: list[Line], aside: list[Line]) -> Attempt:
-    last_good = _last_good(lines)
     return Attempt(
         lines=lines,
         tracebacks=tracebacks(lines),
         phases=_phases(lines),
         end=next((line for line in lines if events.is_end(line)), None),
-        served=last_good is not None,
-        last_good=last_good,
+        last_good=_last_good(lines),
         aside=aside,
     )
 

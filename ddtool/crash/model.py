@@ -63,9 +63,12 @@ class Attempt:
         int | None, Sequence[tuple[int, str]]
     ]  # rank → (line number, phase) in order; None: no rank said
     end: Line | None = None  # the first word of the service manager, or of the parent, that it is over
-    served: bool = False  # batches succeeded
     last_good: int | None = None  # number of the last line that shows a batch or a request that succeeded
     aside: Sequence[Line] = ()  # no evidence: lines of other units and processes, text of logged requests
+
+    @property
+    def served(self) -> bool:
+        return self.last_good is not None
 
     def phase_at(self, number: int, rank: int | None = None) -> str:
         """The phase that `rank` (anybody, if it said nothing) had reached at line `number`; `args` before the first."""
