@@ -123,11 +123,16 @@ class Scene:
         return text
 
     def innermost_text(self, line: Line) -> str:
-        last = self._chains.get(line.number)
-        if last is None:
+        if line.number not in self._chains:
             return "\n".join(self._surroundings(line))
-        frames = next((block.frames for block in reversed(list(chain(last))) if block.frames), ())
+        frames = self.frames(line)
         return frame_text(frames[-1]) if frames else ""
+
+    def frames(self, line: Line) -> tuple[Frame, ...]:
+        """Of the earliest exception in the chain of `line` that was printed with frames; outermost first."""
+        last = self._chains.get(line.number)
+        blocks = reversed(list(chain(last))) if last else ()
+        return next((block.frames for block in blocks if block.frames), ())
 
     def _surroundings(self, line: Line) -> Iterator[str]:
         index = self.index(line.number)

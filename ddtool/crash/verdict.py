@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ddtool.crash import numbers, unknown
 from ddtool.crash.fingerprint import fingerprint, plain
 from ddtool.crash.hits import Hit
 from ddtool.crash.judge import Finding
-from ddtool.crash.model import FirstCause, Line, Traceback, Verdict, Worker
-from ddtool.crash.scene import Scene, chain, frame_text
+from ddtool.crash.model import FirstCause, Line, Verdict, Worker
+from ddtool.crash.scene import Scene, frame_text
 from ddtool.crash.signatures import Catalogue, Finer
 from ddtool.crash.wording import gist, one_sentence
 
@@ -82,7 +82,7 @@ def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
         confidence="medium"
         if finding.is_hearsay and signature.confidence == "high"
         else signature.confidence,
-        fingerprint=fingerprint(category.name, subcode, hit.line.text, _frames(hit.line, scene)),
+        fingerprint=fingerprint(category.name, subcode, hit.line.text, scene.frames(hit.line)),
         ranks=tuple(_ranks(finding)),
     )
 
@@ -272,21 +272,13 @@ def worker_of(line: Line, scene: Scene) -> Worker | None:
     event = marker(line)
     if event and event.get("worker") in ("draft", "target"):
         return "draft" if event["worker"] == "draft" else "target"
-    for frame in reversed(_frames(line, scene)):
+    for frame in reversed(scene.frames(line)):
         text = frame_text(frame)
         if _TARGET.search(text):
             return "target"
         if _DRAFT.search(text):
             return "draft"
     return None
-
-
-def _frames(line: Line, scene: Scene) -> tuple[Any, ...]:
-    last: Traceback | None = scene.chain(line)
-    if last is None:
-        return ()
-    blocks: Iterable[Traceback] = chain(last)
-    return next((block.frames for block in reversed(list(blocks)) if block.frames), ())
 
 
 def _shortened(text: str) -> str:
