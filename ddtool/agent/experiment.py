@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 from . import client, evidence, outcome, start_log, unit
 from .errors import AgentError, Unhealthy
 from .gate import Gate
+from .journal_text import marker
 from .proof import rank_of
 from .registry import Context
 
@@ -135,7 +136,7 @@ class Experiment:
     def _heard(self, line: str) -> None:
         """The operator sees phases as they come, and the diagnostic's first events."""
         self._phase(line)
-        item = outcome.marker(line)
+        item = marker(line)
         if item is None or item.get("patch") != self.spec["patch"]:
             return
         if item.get("event") not in outcome.NO_FINDING:  # of the others there are a few for each process

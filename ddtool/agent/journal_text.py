@@ -1,4 +1,4 @@
-"""What a line of SGLang's output says about itself: its rank and its level.
+"""What a line of SGLang's output says about itself: its rank, its level, a diagnostic's marker.
 
 SGLang logs `[2025-11-29 19:01:02 TP3] text` without a level, and a process that dies prints a bare
 traceback, so both are guesses from the text, helped by what the process has printed before. journald's
@@ -7,6 +7,7 @@ PRIORITY is 6 for everything on stdout.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Dict, Optional
 
@@ -18,6 +19,7 @@ _PREFIX = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?(?P<where>(?:
 _TP = re.compile(r"\bTP(\d+)")
 _TORCH_RANK = re.compile(r"\[rank(\d+)\]:")
 _TITLE = re.compile(r"sglang::scheduler(?P<where>(?:_[A-Z_]+?\d+)*)\s*$")
+_MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
 _MARKER_RANK = re.compile(r'ddtool-diag/1 \{.*"rank": ?(\d+)')
 
 _NAMED_LEVEL = re.compile(
@@ -61,6 +63,18 @@ def rank_of_title(title: str) -> Optional[int]:
         return None
     found = re.search(r"_TP(\d+)", match.group("where"))
     return int(found.group(1)) if found else 0
+
+
+def marker(line: str) -> Optional[Dict[str, Any]]:
+    """A diagnostic's marker in a line of the log; None for any other line, and for one that was cut."""
+    found = _MARKER.search(line)
+    if found is None:
+        return None
+    try:
+        item = json.loads(found.group(1))
+    except ValueError:
+        return None
+    return item if isinstance(item, dict) else None
 
 
 def rank_of_text(line: str) -> Optional[int]:

@@ -11,12 +11,12 @@ Silence refutes the hypothesis only where the patched code ran: its marker `reac
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
+from .journal_text import marker
 from .start_log import PHASES
 
 Json = Dict[str, Any]
@@ -24,7 +24,6 @@ FIRED, ELSEWHERE, NOT_FIRED = "fired", "crashed elsewhere", "not fired"
 HUNG, OTHER_FIRST = "hung", "other failure first"
 CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
 
-MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
 ABOUT_ITSELF = ("unproven", "blind", "unmeasured")  # its proof, or its own check, failed
 REACHED = "reached"
 NO_FINDING = ("loaded", REACHED, *ABOUT_ITSELF)
@@ -77,18 +76,6 @@ class Seen:
         """It lives, and is not ready or owes an answer."""
         owes = self.answered + self.refused < self.asked
         return self.ended is None and (owes or not self.ready)
-
-
-def marker(line: str) -> Optional[Json]:
-    """The diagnostic marker in a line of the log; None for any other line, and for one that was cut."""
-    found = MARKER.search(line)
-    if found is None:
-        return None
-    try:
-        item = json.loads(found.group(1))
-    except ValueError:
-        return None
-    return item if isinstance(item, dict) else None
 
 
 def judge(seen: Seen) -> Json:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ddtool.agent.journal_text import marker
 from ddtool.crash import numbers, unknown
 from ddtool.crash.fingerprint import fingerprint, plain
 from ddtool.crash.hits import Hit
@@ -23,7 +23,6 @@ CASCADE_MOST = 12
 EVIDENCE_MOST = 12
 TEXT_MOST = 600  # characters of a quoted line
 
-_MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
 _LOST = re.compile(
     r"Suppressed \d+ messages|journal.{0,40}(?:gap|vacuum|rotated)|Missed \d+ kernel messages|"
     r"is left out here|dropped lines here|records (?:are|may be) missing|journal from before is gone",
@@ -146,7 +145,7 @@ def _numbers(hit: Hit, scene: Scene, context: Context) -> Iterator[str]:
 
 def _diagnosed(finding: Finding, context: Context) -> Iterator[str]:
     """What diagnostics of ours saw, and what their silence means."""
-    events = filter(None, map(marker, finding.scene.lines))
+    events = filter(None, (marker(line.text) for line in finding.scene.lines))
     event = next((event for event in events if event.get("event") in ("none", "shape")), None)
     if event:
         yield _of_graph_copy(event)
@@ -166,18 +165,6 @@ def _of_graph_copy(event: Mapping[str, Any]) -> str:
     )
     who = f"{event.get('worker') or 'unknown'} worker, rank {event.get('rank')}"
     return f"diagnostic {event.get('patch')}: entry {index} of the copy, {name}, {fault} ({who})"
-
-
-def marker(line: Line) -> Mapping[str, Any] | None:
-    """A diagnostic's marker line, None for any other line."""
-    found = _MARKER.search(line.text)
-    if not found:
-        return None
-    try:
-        event = json.loads(found[1])
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) else None
 
 
 def _drift(context: Context) -> Iterator[str]:
@@ -269,7 +256,7 @@ def _quote(line: Line, scene: Scene, hit: Hit | None = None) -> FirstCause:
 
 def worker_of(line: Line, scene: Scene) -> Worker | None:
     """Draft or target, by the innermost frame that tells, or by a diagnostic's marker."""
-    event = marker(line)
+    event = marker(line.text)
     if event and event.get("worker") in ("draft", "target"):
         return "draft" if event["worker"] == "draft" else "target"
     for frame in reversed(scene.frames(line)):

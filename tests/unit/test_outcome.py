@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ddtool.agent import outcome
-from ddtool.agent.outcome import Seen, judge, marker
+from ddtool.agent.journal_text import marker
+from ddtool.agent.outcome import Seen, judge
 
 ENDED = {"result": "exit-code", "exit_status": 3}
 START = "[2026-01-01 00:00:00 TP0] Load weight begin. avail mem=95 GB\n"
