@@ -40,7 +40,7 @@ class Verbs(TyperGroup):
 app = typer.Typer(
     name="ddtool",
     cls=Verbs,
-    help="Deploy, run, measure and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH.",
+    help="Deploy, run and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -59,7 +59,7 @@ def root(
         False, "--version", callback=version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Deploy, run, measure and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH."""
+    """Deploy, run and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH."""
 
 
 deploy.register(app)
