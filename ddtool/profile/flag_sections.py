@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ddtool.profile.flag_owners import FOREIGN_FLAGS
 from ddtool.profile.flag_words import typed
+from ddtool.profile.memory import GIB
+from ddtool.profile.schema import Deadlines
 from ddtool.profile.shell_text import UNRESOLVED
 
 DFLASH = ("DFLASH", "DDTREE")
@@ -17,7 +20,15 @@ TREE = {
     "budget": ("speculative-ddtree-budget",),
     "topk": ("speculative-ddtree-topk", "speculative-eagle-topk"),
 }
-GIB = 2**30
+TP = ("tp-size", "tp", "tensor-parallel-size")
+NUMBERS = {
+    "port",
+    *TP,
+    *WIDTHS,
+    "cuda-graph-bs",
+    "cuda-graph-max-bs",
+    *(name for names in TREE.values() for name in names),
+}
 LOADED_GIB_S = 0.25  # a slow disk: a deadline should only end what hangs
 SWITCHED_OFF = {"nnodes": "1", "node-rank": "0"}
 
@@ -37,13 +48,10 @@ class Sections:
     remarks: list[str] = field(default_factory=list)
 
     def read(self) -> None:
-        self.flags = {name: self.computed(name, words) for name, words in self.flags.items()}
-        self.flags = {name: words for name, words in self.flags.items() if UNRESOLVED not in words}
+        self.flags = {name: words for name, words in self.flags.items() if self.readable(name, words)}
         self.network()
         self.models()
-        self.others["parallel"] = {
-            "tp": self.number("parallel.tp", 1, "tp-size", "tp", "tensor-parallel-size")
-        }
+        self.others["parallel"] = {"tp": self.number("parallel.tp", 1, *TP)}
         speculative = self.speculative()
         if speculative:
             self.others["speculative"] = speculative
@@ -63,15 +71,17 @@ class Sections:
 
     def number(self, key: str, default: int, *names: str) -> int:
         given = self.take(key, *names)
-        if given and not given.isdigit():
-            self.left.append((f"--{names[0]} {given}", "not a number"))
-        return int(given) if given and given.isdigit() else default
+        return int(given) if given else default
 
-    def computed(self, name: str, words: list[str]) -> list[str]:
+    def readable(self, name: str, words: list[str]) -> bool:
+        """Whether a flag's value can be told; else it is left behind, with the reason."""
         if any(UNRESOLVED in word for word in words):
             self.left.append((f"--{name}", "a shell computes its value: set it under server_args"))
-            return [UNRESOLVED]
-        return words
+            return False
+        if name in NUMBERS and not (words and all(re.fullmatch(r"[0-9]{1,9}", word) for word in words)):
+            self.left.append((" ".join([f"--{name}", *words]), "not a number"))
+            return False
+        return True
 
     def network(self) -> None:
         self.service["port"] = self.number("service.port", 30000, "port")
@@ -87,7 +97,7 @@ class Sections:
         if served is None:
             self.carried.append(("model.served_name", "SGLang's default: the path as it was given"))
         gib = self.about(given).get("bytes", 0) / GIB
-        if gib / LOADED_GIB_S > 600:
+        if gib / LOADED_GIB_S > Deadlines().start_s:
             self.service["deadlines"] = {"start_s": int(gib / LOADED_GIB_S)}
             self.remarks.append(
                 f"service.deadlines.start_s is a guess from {gib:.0f} GiB of weights at {LOADED_GIB_S} GiB/s"

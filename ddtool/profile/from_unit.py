@@ -20,7 +20,6 @@ from ddtool.profile.shell_text import UNRESOLVED
 
 Found = Mapping[str, Any]
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,7 @@ def what_starts(found: Found) -> Started:
     known = unit_text.specifiers(found["unit"], {"H": found["hostname"]})
     settings = unit_text.settings(found["texts"])
     environment, origins = _environment(found, settings, known)
-    cwd = _last(settings, "WorkingDirectory")
-    cwd = unit_text.resolved(cwd, known).lstrip("-").replace("~", "/root", 1) if cwd else None
+    cwd = _working_directory(found, settings, known)
     line = next((setting.value for setting in settings if setting.name == "ExecStart"), "")
     argv = unit_text.command(line, {"PATH": DEFAULT_PATH, **environment}, known)
     process = found.get("process")
@@ -197,6 +195,16 @@ def _environment(
             for name, value in unit_text.environment_file(found["environment_files"].get(path, "")).items():
                 environment[name], origins[name] = value, path
     return environment, origins
+
+
+def _working_directory(
+    found: Found, settings: list[unit_text.Setting], known: Mapping[str, str]
+) -> str | None:
+    """Where it starts; `~` alone is the home of the unit's user."""
+    folder = unit_text.resolved(_last(settings, "WorkingDirectory") or "", known).lstrip("-")
+    if folder == "~":
+        folder = found["homes"].get(_last(settings, "User")) or "/root"
+    return folder or None
 
 
 def _env(found: Found, started: Started, engine: Found, made: FromUnit) -> dict[str, str]:

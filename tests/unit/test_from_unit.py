@@ -16,6 +16,7 @@ from ddtool.profile.from_unit import FromUnit
 from ddtool.profile.launch import argv, public_config, public_environment
 
 RELEASE = "0.5.12.post1"
+SERVER = "/opt/venv/bin/python -m sglang.launch_server --model-path /m --attention-backend triton"
 SECRETS = ("sk-secret-of", "hf_abcdef", "abcdefgh12345678", "key-of-the-process", "in-the-config-file")
 
 
@@ -216,6 +217,54 @@ def test_a_path_beside_the_working_directory_is_written_out() -> None:
         "--attention-backend triton --chat-template ../t.jinja\n",
     )
     assert profile_of(unit).profile["server_args"] == {"chat-template": "/srv/t.jinja"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "template"),
+    [
+        ("User=llm\nWorkingDirectory=~", "/home/llm/t.jinja"),
+        ("WorkingDirectory=~", "/root/t.jinja"),
+        ("WorkingDirectory=-/data/a~b", "/data/a~b/t.jinja"),
+    ],
+)
+def test_a_tilde_is_the_home_of_the_units_user(settings: str, template: str) -> None:
+    unit = units.one(
+        "home", f"{settings}\nExecStart={SERVER} --chat-template ./t.jinja\n", homes={"llm": "/home/llm"}
+    )
+    assert profile_of(unit).profile["server_args"] == {"chat-template": template}
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--cuda-graph-bs {1..8}",  # which only bash would have made numbers
+        "--cuda-graph-max-bs",
+        f"--cuda-graph-max-bs {'9' * 5000}",
+        "--tp-size two",
+        "--speculative-algorithm DFLASH --speculative-draft-model-path /d --speculative-num-draft-tokens 8x",
+    ],
+)
+def test_what_is_no_number_is_left_behind(flag: str) -> None:
+    made = profile_of(units.one("odd", f"ExecStart={SERVER} {flag}\n"))
+    assert f"--{flag.rpartition('--')[2]}: not a number" in left(made)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("8", 8),
+        ("-1", -1),
+        ("007", "007"),
+        ("0.850", 0.85),
+        ("1e3", "1e3"),
+        ("-", "-"),
+        ("1.", "1."),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_numbers_of_a_command_line(word: str, value: Any) -> None:
+    assert flag_words.typed("some-flag", [word]) == value
+    assert flag_words.typed("some-name", [word]) == word
 
 
 def test_an_edit_since_the_start_is_noticed() -> None:
