@@ -51,7 +51,7 @@ def from_config(values: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def typed(flag: str, words: list[str]) -> Any:
-    """A flag's value as a profile has it: true, one value, or a list. A number only where its text stays the same."""
+    """A flag's value as a profile has it: true, one value, or a list. 007 stays text, 0.850 does not."""
     if not words:
         return True
     values = [_scalar(flag, word) for word in words]
@@ -61,8 +61,6 @@ def typed(flag: str, words: list[str]) -> Any:
 def _scalar(flag: str, word: str) -> Any:
     if TEXTS.search(flag):
         return word
-    for kind in (int, float):
-        if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", word) and (kind is float or "." not in word):
-            number = kind(word)
-            return number if kind is float or str(number) == word else word
-    return word
+    if re.fullmatch(r"-?[0-9]{1,18}", word):
+        return int(word) if str(int(word)) == word else word
+    return float(word) if re.fullmatch(r"-?[0-9]+\.[0-9]+", word) else word

@@ -28,6 +28,7 @@ WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
     "runuser": (("-u", "-g"), 0),
     "systemd-inhibit": ((), 0),
 }
+RUNNERS = ("uv", "conda", "mamba", "micromamba", "poetry", "pipenv", "rye", "hatch")
 RUNNERS_VALUED = (
     *("-n", "--name", "-p", "--prefix", "--python", "--project"),
     *("--directory", "--with", "--env-file", "--cwd"),
@@ -97,10 +98,8 @@ class Unwrapper:
         if re.fullmatch(r"python[0-9.]*|pypy3?", name):
             return self.python(argv[0], rest)
         if name == "sglang" and rest[:1] == ["serve"]:
-            return self.beside(argv[0]), rest[1:]
-        if name in ("uv", "conda", "mamba", "micromamba", "poetry", "pipenv", "rye", "hatch") and rest[
-            :1
-        ] == ["run"]:
+            return _python_beside(argv[0]), rest[1:]
+        if name in RUNNERS and rest[:1] == ["run"]:
             return self.runner(name, rest[1:])
         text = self.read(argv[0])
         return self.script(text) if text is not None else None
@@ -110,11 +109,6 @@ class Unwrapper:
 
     def drop(self, what: str, why: str) -> None:
         self.dropped.append((what.replace(UNRESOLVED, "$(…)"), why))
-
-    def beside(self, program: str) -> str:
-        """The Python of a console script: the one in its folder."""
-        folder = program.rpartition("/")[0]
-        return f"{folder}/python" if folder else "python"
 
     def env(self, words: list[str]) -> tuple[str, list[str]] | None:
         while words and words[0].startswith("-"):
@@ -141,7 +135,7 @@ class Unwrapper:
         for option, value in zip(options, [*options[1:], ""], strict=True):
             if option in ("-p", "--prefix") and name != "uv":
                 self.venv = value
-            elif option in ("--project", "--directory") or option == "--cwd":
+            elif option in ("--project", "--directory", "--cwd"):
                 self.venv = self.venv or f"{value}/.venv"
         if self.venv is None and name == "uv" and self.cwd:
             self.venv = f"{self.cwd}/.venv"
@@ -268,6 +262,12 @@ WHY_WRAPPER = {
     "timeout": "a service runs until it is stopped",
     "stdbuf": "the journal gets lines as they are written",
 }
+
+
+def _python_beside(program: str) -> str:
+    """The Python of a console script: the one in its folder."""
+    folder = program.rpartition("/")[0]
+    return f"{folder}/python" if folder else "python"
 
 
 def _after_options(

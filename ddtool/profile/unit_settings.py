@@ -6,13 +6,8 @@ import re
 
 from ddtool.profile.unit_text import Setting
 
-READ = (
-    "ExecStart",
-    "Environment",
-    "EnvironmentFile",
-    "WorkingDirectory",
-    "TimeoutStopSec",
-)  # the profile has them
+# The profile has them
+READ = ("ExecStart", "Environment", "EnvironmentFile", "WorkingDirectory", "TimeoutStopSec")
 COVERED = {
     "Type": "ddtool's unit is Type=exec; whether the server answers is the health gate's question",
     "Restart": "ddtool's unit restarts after a failure, three times in a row at most",
