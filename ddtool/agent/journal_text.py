@@ -72,7 +72,7 @@ def marker(line: str) -> Optional[Dict[str, Any]]:
         return None
     try:
         item = json.loads(found.group(1))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return item if isinstance(item, dict) else None
 

@@ -40,7 +40,7 @@ class Bundle:
         """A JSON file of the bundle, {} when it is not there or not whole."""
         try:
             data = json.loads(self.files.get(name, b"{}"))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return data if isinstance(data, dict) else {}
 

@@ -156,6 +156,11 @@ def test_a_damaged_or_foreign_archive_is_refused_in_words(data: bytes) -> None:
         bundle.unpack(data)
 
 
+def test_a_file_of_a_bundle_that_is_no_object_holds_nothing() -> None:
+    for data in (b"", b"[]", b"{cut", b'{"a": ' + b"[" * 100_000):
+        assert bundle.Bundle(MANIFEST, {"installation.json": data}).json("installation.json") == {}
+
+
 STACK = """\
 Thread 0x00007f01 (most recent call first):
   File "/usr/lib/python3.12/threading.py", line 359 in wait

@@ -95,7 +95,12 @@ def test_a_check_that_failed_is_no_finding_and_refutes_nothing(event: str) -> No
     assert fired["conclusion"] == "confirmed"
 
 
-@pytest.mark.parametrize("line", ["", "ddtool-diag/1 {", "ddtool-diag/1 {broken}", "ddtool-diag/2 {}"])
+NESTED = f'ddtool-diag/1 {{"a": {"[" * 100_000}}}'
+
+
+@pytest.mark.parametrize(
+    "line", ["", "ddtool-diag/1 {", "ddtool-diag/1 {broken}", "ddtool-diag/2 {}", NESTED], ids=len
+)
 def test_other_lines_are_no_markers(line: str) -> None:
     assert marker(line) is None
 
