@@ -13,6 +13,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,6 @@ class Machine:
             values = value if isinstance(value, list | tuple) else [value]
             words += [f"--{option.replace('_', '-')}", *map(str, values)]
         return Step(script, (*words, *self.common))
-
-
-def plan(slot: str, on: Machine) -> list[Step]:
-    """The steps of a slot, in order."""
-    return {"a": heavy_target, "b": acceptance, "c": rounds, "d": two_cards, "e": batches, "f": experts}[
-        slot
-    ](on)
 
 
 def heavy_target(on: Machine) -> list[Step]:
@@ -122,8 +116,20 @@ def experts(on: Machine) -> list[Step]:
     ]
 
 
-SLOTS = {"a": 1, "b": 1, "c": 1, "d": 2, "e": 1, "f": 1}
-"""Name → cards."""
+@dataclass(frozen=True)
+class Slot:
+    cards: int
+    plan: Callable[[Machine], list[Step]]  # its steps, in order
+
+
+SLOTS = {
+    "a": Slot(1, heavy_target),
+    "b": Slot(1, acceptance),
+    "c": Slot(1, rounds),
+    "d": Slot(2, two_cards),
+    "e": Slot(1, batches),
+    "f": Slot(1, experts),
+}
 
 
 def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -160,7 +166,8 @@ def main() -> None:
     )
     parser.add_argument("slot", choices=SLOTS)
     options = options_of(parser)
-    execute(plan(options.slot, machine(options, SLOTS[options.slot])), options.list)
+    chosen = SLOTS[options.slot]
+    execute(chosen.plan(machine(options, chosen.cards)), options.list)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ ON_ONE = slot.Machine(Path("/pair"), Path("/home"), ("--commit", "abc", "--cells
 
 
 def plans() -> dict[str, list[slot.Step]]:
-    made = {name: slot.plan(name, replace(ON_ONE, tp=cards)) for name, cards in slot.SLOTS.items()}
+    made = {name: each.plan(replace(ON_ONE, tp=each.cards)) for name, each in slot.SLOTS.items()}
     return made | {f"tp{tp}": tp8.steps(replace(ON_ONE, tp=tp), 128, 49152) for tp in (2, 8)}
 
 
