@@ -97,21 +97,12 @@ def disable(
 ) -> None:
     """Take diagnostics out; files with none left are their baseline again, byte for byte."""
     from ddtool.deploy.toggle import toggle_request
-    from ddtool.diagnostics import consent, definition
-
-    def check(deployment: Deployment) -> None:
-        consent.check_disable(names, deployment.enabled, definition.names())
 
     def request(deployment: Deployment) -> dict[str, Any]:
         return toggle_request(deployment.profile.engine.venv, disable=names, force=force)
 
     change(
-        "diag disable",
-        request,
-        profile,
-        host,
-        How(restart, also_affects or (), dry_run, yes, json, drain),
-        check,
+        "diag disable", request, profile, host, How(restart, also_affects or (), dry_run, yes, json, drain)
     )
 
 
@@ -132,9 +123,8 @@ def change(
     profile: str | None,
     host: str | None,
     how: How,
-    check: Callable[[Deployment], None] = lambda deployment: None,
 ) -> None:
-    """Preview, check, show, ask, apply: the same for enable, disable, restore and adopt."""
+    """Preview, show, ask, apply: the same for enable, disable, restore and adopt."""
     from ddtool.cli import options, output, plans, progress
     from ddtool.deploy.deployment import Deployment
     from ddtool.deploy.drain import drained
@@ -150,18 +140,15 @@ def change(
             also_affects=how.also_affects,
             on_event=None if how.dry_run else progress.show,
         )
-        check(deployment)
         plan = drained(plan, how.drain)
         if how.dry_run or not how.json:
             plans.show(plan, name, how.json, deployment.round_trips)
-        plans.show_unknown(deployment.unknown_functions)
+        plans.show_unknown(plan.unknown)
         if how.dry_run:
             return
         result: dict[str, Any] = {"ok": True, "unit": plan.unit}
         if plan.steps:
-            unchecked = (
-                "The patch was not checked on the functions above. " if deployment.unknown_functions else ""
-            )
+            unchecked = "The patch was not checked on the functions above. " if plan.unknown else ""
             output.confirm(f"{unchecked}{kind} on {name}?", how.yes)
             result = deployment.apply(plan, progress.show, why=request.get("why"))
         state = deployment.diagnostics()

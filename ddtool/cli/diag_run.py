@@ -79,7 +79,7 @@ def run(
         plan = drained(plan, drain)
         if dry_run or not json:
             plans.show(plan, where, json, deployment.round_trips)
-        plans.show_unknown(deployment.unknown_functions)
+        plans.show_unknown(plan.unknown)
         if dry_run:
             return
         output.confirm(f"Make this experiment on {where}?", yes)

@@ -192,17 +192,6 @@ class Deployment(Session):
             return self.look(request, on_event)
         return found if found["preview"] else {**found, "preview": self.preview(request)}
 
-    def agreed(
-        self, request: dict[str, Any], preview: dict[str, Any], also_affects: Sequence[str]
-    ) -> dict[str, Any]:
-        """The request as its transaction will have it. Sets `unknown_functions`.
-
-        Raises UsageError when another unit than those named uses the same files.
-        """
-        consent.check_affected(preview, self.unit, also_affects)
-        self.unknown_functions: list[dict[str, Any]] = preview["unknown"]
-        return {**request, "confirm_unknown": True} if self.unknown_functions else request
-
     def plan_toggle(
         self,
         kind: str,
@@ -212,12 +201,15 @@ class Deployment(Session):
         also_affects: Sequence[str] = (),
         on_event: OnEvent | None = None,
     ) -> Plan:
-        """`unknown_functions` holds afterwards what the patches were not checked on, for the operator's consent, and
-        `enabled` the names that are on now. With `on_event` a killed transaction is settled first.
+        """With `on_event` a killed transaction is settled first.
+
+        Raises UsageError for a name to disable that nobody knows, and when another unit than those named uses the
+        same files.
         """
         found = self.look(request, on_event)
-        self.enabled = [patch["name"] for patch in found["diagnostics"]["patches"]]
-        request = self.agreed(request, found["preview"], also_affects)
+        enabled = [patch["name"] for patch in found["diagnostics"]["patches"]]
+        consent.check_disable(request.get("disable", ()), enabled)
+        request = consent.agreed(request, found["preview"], self.unit, also_affects)
         if restart:
             takeover.refuse_while_waiting(found, f"{kind} --restart")
         return plan_toggle(kind, self.unit, request, found["preview"], found, restart=restart)
@@ -231,15 +223,14 @@ class Deployment(Session):
         force: bool = False,
         also_affects: Sequence[str] = (),
     ) -> Plan:
-        """The plan of `diag run`; `unknown_functions` as in `plan_toggle`. A profile that is not what is deployed is
-        checked as for a deploy."""
+        """The plan of `diag run`. A profile that is not what is deployed is checked as for a deploy."""
         takeover.refuse_while_waiting(self.facts, "diag run")
         installs.require_in_force(self.wanted, self.facts)
         request = toggle_request(
             self.profile.engine.venv, enable=[patch.to_json()], why="diag run", force=force
         )
         preview = self.preview(request)
-        request = self.agreed(request, preview, also_affects)
+        request = consent.agreed(request, preview, self.unit, also_affects)
         salt, release = self.build_release()
         current = current_release(self.facts)
         check_owner(self.unit, self.facts["service"], current, self.state, take_over=False)

@@ -157,6 +157,7 @@ def plan_experiment(
         steps=steps,
         outage=outage(facts, timeout_s),
         warnings=[*preview["notes"], *others_affected(name, preview)],
+        unknown=tuple(preview["unknown"]),
     )
 
 

@@ -41,7 +41,8 @@ class Change:
 class Plan:
     """`steps` is the transaction for the host (ddtool.agent.steps); empty when there is nothing to do.
 
-    `uploads`: wheels that have to be there before it begins.
+    `uploads`: wheels that have to be there before it begins. `unknown`: functions that patches were not checked on,
+    which the operator has to agree to.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Plan:
     outage: Outage
     warnings: list[str] = field(default_factory=list)
     uploads: tuple[Wheel, ...] = ()
+    unknown: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def nothing_to_do(self) -> bool:

@@ -65,6 +65,7 @@ def plan_toggle(
         steps=steps,
         outage=away(facts) if restarts else Outage(0, "nothing restarts"),
         warnings=warnings(unit, preview, facts, restarts=restarts, running=running),
+        unknown=tuple(preview["unknown"]),
     )
 
 

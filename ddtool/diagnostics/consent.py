@@ -11,6 +11,17 @@ from ddtool.errors import Drift, UsageError
 Preview = Mapping[str, Any]
 
 
+def agreed(
+    request: Mapping[str, Any], preview: Preview, unit: str, also_affects: Sequence[str]
+) -> dict[str, Any]:
+    """The request as its transaction has it once the operator says yes to what the preview shows.
+
+    Raises UsageError as `check_affected`.
+    """
+    check_affected(preview, unit, also_affects)
+    return {**request, "confirm_unknown": True} if preview["unknown"] else dict(request)
+
+
 def check_affected(preview: Preview, unit: str, agreed: Sequence[str]) -> None:
     """Other units that use the same files, running or not, have to be named; loose processes are only warned about.
 
@@ -30,9 +41,15 @@ def check_affected(preview: Preview, unit: str, agreed: Sequence[str]) -> None:
         )
 
 
-def check_disable(names: Sequence[str], enabled: Sequence[str], shipped: Sequence[str]) -> None:
+def check_disable(names: Sequence[str], enabled: Sequence[str]) -> None:
     """A name that is neither enabled nor shipped is a typing error. Raises UsageError with the nearest name."""
-    known = sorted({*enabled, *shipped})
+    if not names:
+        return
+    from ddtool.diagnostics import (
+        definition,
+    )  # only `diag disable` gets here, and it takes its time to import
+
+    known = sorted({*enabled, *definition.names()})
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

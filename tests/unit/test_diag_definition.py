@@ -166,9 +166,9 @@ def test_other_units_on_the_same_files_have_to_be_named() -> None:
 
 
 def test_disabling_what_nobody_knows_is_a_typing_error() -> None:
-    consent.check_disable(["old-patch", "graph-copy"], ["old-patch"], ["graph-copy"])
+    consent.check_disable(["old-patch", "graph-copy"], ["old-patch"])
     with pytest.raises(UsageError) as refused:
-        consent.check_disable(["graph-cop"], ["old-patch"], ["graph-copy"])
+        consent.check_disable(["graph-cop"], ["old-patch"])
     assert refused.value.hint == "did you mean graph-copy?"
 
 

@@ -29,6 +29,7 @@ PREVIEW = {
     "summary": [],
     "diffs": {"a.py": "+x"},
     "notes": [],
+    "unknown": [],
     "units": {"sglang-mini": [7], "other": []},
 }
 

@@ -92,6 +92,7 @@ def test_what_stops_nothing_drains_nothing(facts: dict[str, Any]) -> None:
         "diffs": {},
         "summary": [],
         "notes": [],
+        "unknown": [],
         "units": {},
         "digest": "x",
     }
