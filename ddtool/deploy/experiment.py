@@ -120,12 +120,10 @@ def plan_experiment(
     ident = str(current["id"]) if same and current else next_id(facts, release.digest)
     meta = current if same and current else release.meta
     spec = {
-        "patch": patch.name,
-        "sha": patch.sha,
-        "hypothesis": patch.hypothesis.model_dump(),
-        "requests": list(asked),
-        "timeout_s": timeout_s,
+        **{"patch": patch.name, "sha": patch.sha, "hypothesis": patch.hypothesis.model_dump()},
+        **{"requests": list(asked), "timeout_s": timeout_s},
     }
+    begins = {"gate": meta["gate"], "stop_s": meta["stop_s"]}
     steps: list[dict[str, Any]] = [{"step": "safeguard"}]
     if not same:
         steps.append(release_step(release, ident, folder(state, name, ident), salt, now_unix))
@@ -140,14 +138,8 @@ def plan_experiment(
             ],
         },
         *([] if preview["nothing_to_do"] else [compose_step(f"enable {patch.name}", request, preview)]),
-        {"step": "start", "gate": meta["gate"], "stop_s": meta["stop_s"]},
-        {
-            "step": "experiment",
-            "release": ident,
-            "gate": meta["gate"],
-            "stop_s": meta["stop_s"],
-            "spec": spec,
-        },
+        {"step": "start", **begins},
+        {"step": "experiment", "release": ident, **begins, "spec": spec},
     ]
     return Plan(
         kind=KIND,

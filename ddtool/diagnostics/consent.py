@@ -45,9 +45,8 @@ def check_disable(names: Sequence[str], enabled: Sequence[str]) -> None:
     """A name that is neither enabled nor shipped is a typing error. Raises UsageError with the nearest name."""
     if not names:
         return
-    from ddtool.diagnostics import (
-        definition,
-    )  # only `diag disable` gets here, and it takes its time to import
+    # Only `diag disable` gets here, and it takes its time to import.
+    from ddtool.diagnostics import definition
 
     known = sorted({*enabled, *definition.names()})
     for name in names:
