@@ -120,8 +120,11 @@ def plan_experiment(
     ident = str(current["id"]) if same and current else next_id(facts, release.digest)
     meta = current if same and current else release.meta
     spec = {
-        **{"patch": patch.name, "sha": patch.sha, "hypothesis": patch.hypothesis.model_dump()},
-        **{"requests": list(asked), "timeout_s": timeout_s},
+        "patch": patch.name,
+        "sha": patch.sha,
+        "hypothesis": patch.hypothesis.model_dump(),
+        "requests": list(asked),
+        "timeout_s": timeout_s,
     }
     begins = {"gate": meta["gate"], "stop_s": meta["stop_s"]}
     steps: list[dict[str, Any]] = [{"step": "safeguard"}]
