@@ -94,7 +94,7 @@ def verify(folder: FolderArg, json: JsonOpt = False) -> None:
     house = wheelhouse.read(folder)
     found = list(house.problems())
     if json:
-        output.emit("wheelhouse-verify", {"folder": str(house.folder), "ok": not found, "problems": found})
+        output.emit("wheelhouse.verify", {"folder": str(house.folder), "ok": not found, "problems": found})
     for problem in [] if json else found:
         output.words(problem, "red")
     if found:

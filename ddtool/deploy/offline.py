@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,11 @@ def plan_offline(profile: Profile, facts_file: str | None) -> Plan:
         else "assumed: an empty host with the profile's release installed"
     )
     changes = [Change("keep", "facts", source), *plan.changes]
-    return Plan(
-        plan.kind,
-        plan.unit,
-        plan.release,
-        changes,
-        plan.steps,
-        first_start(profile, plan.outage),
-        [*plan.warnings, *warnings, *map(str, findings)],
+    return replace(
+        plan,
+        changes=changes,
+        outage=first_start(profile, plan.outage),
+        warnings=[*plan.warnings, *warnings, *map(str, findings)],
     )
 
 

@@ -202,12 +202,13 @@ def over(host: Sandbox) -> None:
 
 
 POINTS = ["[2]", "[4]", "[5]", "1 requests"]
+AT_EACH_POINT = pytest.mark.parametrize(
+    "point", [pytest.param(one, marks=pytest.mark.slow) for one in POINTS[:-1]] + POINTS[-1:]
+)
 
 
 @pytest.mark.usefixtures("before")
-@pytest.mark.parametrize(
-    "point", [pytest.param(one, marks=pytest.mark.slow) for one in POINTS[:-1]] + POINTS[-1:]
-)
+@AT_EACH_POINT
 def test_ctrl_c_puts_everything_back_at_once(deployed: Sandbox, point: str) -> None:
     watched = Watched("hung")
     watched.until(point)
@@ -217,9 +218,7 @@ def test_ctrl_c_puts_everything_back_at_once(deployed: Sandbox, point: str) -> N
 
 
 @pytest.mark.usefixtures("before")
-@pytest.mark.parametrize(
-    "point", [pytest.param(one, marks=pytest.mark.slow) for one in POINTS[:-1]] + POINTS[-1:]
-)
+@AT_EACH_POINT
 def test_without_its_ddtool_the_experiment_ends_by_itself(deployed: Sandbox, point: str) -> None:
     """And whoever comes back can read its outcome: it fired."""
     watched = Watched("fired")
@@ -242,9 +241,7 @@ def test_without_its_ddtool_the_experiment_ends_by_itself(deployed: Sandbox, poi
 
 
 @pytest.mark.usefixtures("before")
-@pytest.mark.parametrize(
-    "point", [pytest.param(one, marks=pytest.mark.slow) for one in POINTS[:-1]] + POINTS[-1:]
-)
+@AT_EACH_POINT
 def test_a_killed_executor_is_undone_by_the_host(deployed: Sandbox, point: str) -> None:
     watched = Watched("hung")
     watched.until(point)
@@ -254,9 +251,7 @@ def test_a_killed_executor_is_undone_by_the_host(deployed: Sandbox, point: str) 
 
 
 @pytest.mark.usefixtures("before")
-@pytest.mark.parametrize(
-    "point", [pytest.param(one, marks=pytest.mark.slow) for one in POINTS[:-1]] + POINTS[-1:]
-)
+@AT_EACH_POINT
 def test_a_power_cut_is_undone_by_the_next_boot(deployed: Sandbox, faults: ModuleType, point: str) -> None:
     watched = Watched("hung")
     watched.until(point)

@@ -10,6 +10,7 @@ import pytest
 from support import patch_probe, sglang_wheels, venvs
 from support.patch_probe import Answer
 
+from ddtool.agent.registry import Context
 from ddtool.diagnostics import definition
 
 from . import forks
@@ -85,3 +86,11 @@ def answers(
 def venv(unpacked: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
     """release → a venv of this test's own, hard-linked to the shared one."""
     return lambda release: venvs.clone(unpacked(release), tmp_path / f"venv-{release}")
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> Context:
+    """The agent of a host that knows nothing yet."""
+    state = tmp_path / "state"
+    state.mkdir(0o700)
+    return Context(state=state, run=tmp_path / "run", units=tmp_path / "units")

@@ -49,9 +49,7 @@ def renamed_batch(text: str) -> str:
     """The caller calls its batch otherwise: a name can only come from the buffers."""
     head, _, rest = text.partition("    def populate_from_forward_batch(")
     body, end, tail = rest.partition(COPY)
-    body = body.replace("forward_batch", "batch").replace(
-        "        batch: ForwardBatch,", "        batch: ForwardBatch,"
-    )
+    body = body.replace("forward_batch", "batch")
     tail = tail.replace("if forward_batch.seq_lens_cpu is not None:", "if batch.seq_lens_cpu is not None:", 1)
     tail = tail.replace("copy_(forward_batch.seq_lens_cpu)", "copy_(batch.seq_lens_cpu)", 1)
     tail = tail.replace(

@@ -1,7 +1,7 @@
 """Execute patches in the real SGLang of their releases and record what was proven: the source of docs/patches.md.
 
-python tests/patches/sweep.py                                 # everything; writes tests/patches/proven.json
-python tests/patches/sweep.py --release R --patch NAME …      # shows each case, writes nothing
+python tests/patches/sweep.py                                      # everything; writes tests/patches/proven.json
+python tests/patches/sweep.py --release R --patch NAME --patch …   # only these, with what each case showed
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from support.patch_probe import Answer
 from ddtool.diagnostics import definition
 
 RESULTS = Path(__file__).with_name("proven.json")
-RELEASES = ("0.5.11", "0.5.12.post1", "0.5.13.post1", "0.5.15.post1", "0.5.17", "0.5.20", "0.5.23")
+RELEASES = sorted({release for patch in definition.load_all() for release in patch.releases})
 
 
 def answers_of(release: str, names: list[str], folder: Path) -> dict[str, Answer]:

@@ -104,14 +104,13 @@ def test_on_a_fork_the_right_field_is_named(
     assert (wide["event"], wide["field"], wide["index"]) == ("shape", "positions", places["positions"])
 
 
-def test_a_fork_that_renamed_the_arguments_is_refused(edited: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_fork_that_renamed_the_arguments_is_refused(
+    ctx: Context, edited: Callable[[str], Path], tmp_path: Path
+) -> None:
     """Composed, it would compile and die at its first replay: it is refused with the names, also with consent."""
     venv = venvs.make(
         tmp_path / "venv", {forks.FILE: forks.renamed_argument(forks.source(edited(forks.RELEASE))).encode()}
     )
-    state = tmp_path / "state"
-    state.mkdir(0o700)
-    ctx = Context(state=state, run=tmp_path / "run", units=tmp_path / "units")
     with pytest.raises(
         AgentUsageError, match=r"_grouped_foreach_copy_ .* uses dsts, srcs, which is not there"
     ):
@@ -121,11 +120,8 @@ def test_a_fork_that_renamed_the_arguments_is_refused(edited: Callable[[str], Pa
 
 
 def test_a_release_without_the_function_names_the_diagnostic_to_use(
-    edited: Callable[[str], Path], tmp_path: Path
+    ctx: Context, edited: Callable[[str], Path]
 ) -> None:
-    state = tmp_path / "state"
-    state.mkdir(0o700)
-    ctx = Context(state=state, run=tmp_path / "run", units=tmp_path / "units")
     for release in ("0.5.13.post1", "0.5.17"):
         with pytest.raises(AgentUsageError, match="nothing to edit in sglang") as refused:
             toggle.plan_diag(ctx, venv=str(edited(release)), enable=[PATCH.to_json()], disable=[], who="me")

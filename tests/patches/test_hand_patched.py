@@ -29,13 +29,6 @@ PRINT = b"""
 """
 
 
-@pytest.fixture
-def ctx(tmp_path: Path) -> Context:
-    state = tmp_path / "state"
-    state.mkdir(0o700)
-    return Context(state=state, run=tmp_path / "run", units=tmp_path / "units")
-
-
 @pytest.fixture(params=["0.5.11", "0.5.12.post1"])
 def fork(request: pytest.FixtureRequest, venv: Callable[[str], Path]) -> Path:
     """The wheel with lines added far from the function that graph-copy edits, a backup, and a module of its own."""

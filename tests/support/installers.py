@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import hashlib
-import io
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from . import wheels
+
 
 def build(folder: Path, files: Mapping[str, bytes], version: str) -> Path:
-    """A wheel with these files."""
-    info = f"sglang-{version}.dist-info"
-    members = {
-        **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n".encode(),
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = io.StringIO()
-    rows = csv.writer(record, lineterminator="\n")
-    for name, content in members.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        rows.writerow([name, f"sha256={digest}", len(content)])
-    rows.writerow([f"{info}/RECORD", "", ""])
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"sglang-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in {**members, f"{info}/RECORD": record.getvalue().encode()}.items():
-            archive.writestr(name, content)
-    return path
+    """A wheel of `sglang` with these files."""
+    return wheels.build(folder, "sglang", version, files)
 
 
 def project(folder: Path, files: Mapping[str, bytes], version: str) -> Path:

@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
@@ -43,13 +44,18 @@ def install(venv: Path, files: dict[str, bytes], version: str) -> None:
 def write_record(venv: Path, files: dict[str, bytes], version: str) -> None:
     info = site(venv) / f"sglang-{version}.dist-info"
     info.mkdir(exist_ok=True)
+    (info / "RECORD").write_text(record(files, info.name))
+
+
+def record(files: Mapping[str, bytes], info: str) -> str:
+    """The RECORD of these files and of itself; `info`: the name of the dist-info folder."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     for name, content in sorted(files.items()):
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
         rows.writerow([name, f"sha256={digest}", len(content)])
-    rows.writerow([f"{info.name}/RECORD", "", ""])
-    (info / "RECORD").write_text(out.getvalue())
+    rows.writerow([f"{info}/RECORD", "", ""])
+    return out.getvalue()
 
 
 def clone(tree: Path, target: Path) -> Path:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import csv
 import ensurepip
-import hashlib
-import io
 import os
 import random
 import shutil
@@ -14,7 +10,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from support import mini
+from support import mini, venvs
 
 
 def build(
@@ -37,16 +33,10 @@ def build(
         f"{info}/METADATA": "".join(about).encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
     }
-    table = io.StringIO()
-    rows = csv.writer(table, lineterminator="\n")
-    for path, content in members.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        rows.writerow([path, f"sha256={digest}", len(content)])
-    rows.writerow([f"{info}/RECORD", "", ""])
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / f"{name.replace('-', '_')}-{version}-{tag}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        for path, content in {**members, f"{info}/RECORD": table.getvalue().encode()}.items():
+        for path, content in {**members, f"{info}/RECORD": venvs.record(members, info).encode()}.items():
             archive.writestr(path, content)
     return wheel
 

@@ -210,6 +210,35 @@ def test_empty_input_is_no_crash() -> None:
     assert classify(io.BytesIO(b"")).category == "no_crash"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "May 21 10:11:12 host sglang[{n}]: said",
+        "May 21 10:11:12 host kernel: python[{n}]: segfault at 0",
+        "[2026-03-02 04:12:30 TP{n}] said",
+        "[rank{n}]: said",
+        "[default{n}]: said",
+        "[E x] [Rank {n}] said",
+        "(Worker pid={n}) said",
+        "host:{n}:1 [0] said",
+        'ddtool-diag/1 {{"event": "none", "rank": {n}}}',
+        'ddtool-diag/1 {{"event": "none", "index": -9}}',
+        "server_args=ServerArgs(context_length={n})",
+        '  File "/srv/sglang/srt/cuda_graph_runner.py", line {n}, in run',
+        "RuntimeError: The size of tensor a ({n}) must match the size of tensor b (33)",
+        '{{"schema": "ddtool.record/1", "text": "said", "unix_us": {n}, "rank": {n}, "pid": {n}}}',
+        '{{"__CURSOR": "c", "MESSAGE": "said", "__REALTIME_TIMESTAMP": "{n}", "_PID": "{n}"}}',
+        "2026-05-21T10:11:12Z stderr P RuntimeError: [rank{n}\n2026-05-21T10:11:12Z stderr F {n}]: said",
+    ],
+)
+@pytest.mark.parametrize("digits", [4000, 5000])  # Python reads up to 4300 as one number
+def test_no_number_in_a_log_is_too_long(said: str, digits: int) -> None:
+    lines = [said.format(n="9" * digits), *failure("RuntimeError: The size of tensor a (8) must match 33")]
+    sizes = failure("RuntimeError: The size of tensor a (8) must match the size of tensor b (33)")
+    found = verdict([*lines, *sizes, said.format(n="9" * digits), *crashlog.KILLED])
+    assert found.category != "no_crash"
+
+
 def test_every_category_and_next_command_exists() -> None:
     from typer.main import get_command
 

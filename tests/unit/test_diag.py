@@ -63,10 +63,10 @@ TRACE, PROBE, PAIR = definition(), definition("probe", code="pass"), definition(
 class Box:
     """A host: a venv, ddtool's state, and the executor's way of carrying out a plan."""
 
-    def __init__(self, root: Path) -> None:
-        self.venv = venvs.make(root / "venv", WHEEL)
+    def __init__(self, root: Path, venv: Path | None = None) -> None:
+        self.venv = venv or venvs.make(root / "venv", WHEEL)
         self.site = venvs.site(self.venv)
-        (root / "state").mkdir(0o700)
+        (root / "state").mkdir(0o700, exist_ok=True)  # a host may have several environments
         self.ctx = Context(state=root / "state", run=root / "run", units=root / "units")
 
     def read(self, name: str) -> bytes:

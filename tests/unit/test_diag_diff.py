@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,13 +13,12 @@ from support.cli import ddtool
 
 from ddtool.agent import patch_diff
 from ddtool.agent.compose_script import find_function, function_sha256, read_source
-from ddtool.agent.diagnostics import plan
 from ddtool.agent.errors import Drift
 from ddtool.agent.errors import UsageError as AgentUsage
-from ddtool.agent.files import FileSet
-from ddtool.agent.registry import Context
 from ddtool.diagnostics import definition, diff
 from ddtool.errors import UsageError
+
+from .test_diag import Box
 
 A = "sglang/srt/a.py"
 SOURCE = b"def f(x):\n    y = x\n    return y\n"
@@ -107,23 +105,34 @@ def test_what_cannot_be_had_says_why(tmp_path: Path, patch: definition.Definitio
     assert "ddtool diag show width" in (refused.value.hint or "")
 
 
+@pytest.mark.parametrize("content", [SOURCE.replace(b"def f", b"def g"), None], ids=["function", "file"])
+def test_a_release_that_lacks_it_names_the_patch_to_use_there(
+    tmp_path: Path, patch: definition.Definition, content: bytes | None
+) -> None:
+    """Whether the function or its whole file is gone; on a host and without one."""
+    absent = {"2.0": definition.Absent(why="f is gone", replaced_by="other")}
+    lacking = patch.model_copy(update={"absent": absent})
+    files = {name: text for name, text in {**FILES, A: content}.items() if text is not None}
+    wheel = installers.build(tmp_path, files, "2.0")
+    with pytest.raises(UsageError, match=r"width has nothing to edit in sglang 2\.0: f is gone") as refused:
+        diff.local(lacking, str(wheel))
+    assert "diag enable other" in (refused.value.hint or "")
+    host = Host(tmp_path, lacking, files, "2.0")
+    with pytest.raises(AgentUsage, match="f is gone"):
+        host.diff()
+
+
 def test_a_path_is_local_and_a_name_is_a_baseline() -> None:
     assert diff.is_local("./fork") and diff.is_local("x.whl") and not diff.is_local("fork")
 
 
-class Host:
-    def __init__(self, root: Path, patch: definition.Definition) -> None:
-        self.venv, self.patch = venvs.make(root / "venv", FILES, "1.0"), patch.to_json()
-        self.file = venvs.site(self.venv) / A
-        self.ctx = Context(state=root / "state", run=root / "run", units=root / "units")
-        self.ctx.state.mkdir(0o700)
-
-    def do(self, **request: Any) -> None:
-        files = FileSet.stage(
-            self.ctx.state, "txn", plan(self.ctx, {"venv": str(self.venv), **request}).changes
-        )
-        files.swap()
-        files.finish()
+class Host(Box):
+    def __init__(
+        self, root: Path, patch: definition.Definition, files: dict[str, bytes] = FILES, version: str = "1.0"
+    ) -> None:
+        super().__init__(root, venvs.make(root / "venv", files, version))
+        self.patch = patch.to_json()
+        self.file = self.site / A
 
     def diff(self, against: str = "baseline") -> tuple[str, str]:
         """(what it is against, the diff)."""
@@ -140,7 +149,7 @@ def test_on_a_host_it_starts_from_the_baseline_whatever_is_enabled(
     before = sorted((str(path), path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     host.diff()
     assert sorted((str(path), path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
-    host.do(op="toggle", enable=[host.patch], disable=[], who="ann")
+    host.do("toggle", enable=[host.patch])
     assert host.diff() == clean
 
 
@@ -154,7 +163,7 @@ def test_on_a_fork_it_starts_from_the_adopted_bytes_or_the_wheels(
     with pytest.raises(Drift, match="the wheel's bytes are not on this host") as refused:
         host.diff("wheel")
     assert "--against FILE.whl" in (refused.value.hint or "")
-    host.do(op="adopt", name="fork", who="ann")
+    host.do("adopt", name="fork", who="ann")
     assert host.diff() == host.diff("fork") == ("adopted:fork", text)
     host.file.with_name("a.py.bak").write_bytes(SOURCE)
     assert " import os" not in host.diff("wheel")[1]

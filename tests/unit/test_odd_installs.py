@@ -20,13 +20,13 @@ from support import installers, venvs
 from ddtool.agent import diagnostics, objects
 from ddtool.agent.compose import patch_sha
 from ddtool.agent.compose_script import find_function, function_sha256, read_source
-from ddtool.agent.diagnostics import plan
 from ddtool.agent.errors import AgentError, Drift, PreflightError, UsageError
 from ddtool.agent.files import FileSet
 from ddtool.agent.managed import Managed, Plan
-from ddtool.agent.registry import Context
 
-A, B = "sglang/srt/a.py", "sglang/srt/b.py"
+from . import test_diag as diag
+from .test_diag import A, B
+
 SOURCE = b"def f(x):\n    y = x\n    return y\n"
 OLD = {A: SOURCE, B: b"B = 1\n", "sglang/__init__.py": b""}
 NEW = {**OLD, A: SOURCE + b"\n\nADDED = 1\n"}
@@ -39,33 +39,12 @@ def patch(name: str = "trace", code: str = "print('@DDTOOL_PATCH@')") -> dict[st
     return {"name": name, "kind": "diagnostic", "expires": 14, "targets": [{**target, "edits": edits}]}
 
 
-class Box:
-    """A venv on a host, and the executor's way of carrying out a plan."""
-
-    def __init__(self, root: Path, venv: Path) -> None:
-        self.venv, self.ctx = venv, Context(state=root / "state", run=root / "run", units=root / "units")
-        self.ctx.state.mkdir(0o700, exist_ok=True)
+class Box(diag.Box):
+    """A host with a venv that is not as an installer leaves it."""
 
     @property
     def file(self) -> Path:
         return Managed(self.ctx, str(self.venv)).install.path(A)
-
-    @property
-    def state(self) -> str:
-        return Managed(self.ctx, str(self.venv)).state(A)
-
-    def plan(self, op: str, **args: Any) -> Plan:
-        request: dict[str, Any] = {"op": op, "venv": str(self.venv), **args}
-        if op == "toggle":
-            request = {"enable": [], "disable": [], "who": "ann", **request}
-        return plan(self.ctx, request)
-
-    def do(self, op: str, **args: Any) -> Plan:
-        made = self.plan(op, **args)
-        files = FileSet.stage(self.ctx.state, "txn", made.changes)
-        files.swap()
-        files.finish()
-        return made
 
     def enable(self, *patches: dict[str, Any], **args: Any) -> Plan:
         return self.do("toggle", enable=list(patches or [patch()]), **args)
@@ -95,27 +74,24 @@ def real(tmp_path: Path, real_wheels: dict[str, Path]) -> Box:
 def test_upgrade_under_a_patch(real: Box, real_wheels: dict[str, Path]) -> None:
     """The patch is reported lost, what is new stays, and the patch goes on again by hand."""
     real.enable()
-    assert real.state == "ours"
+    assert real.state() == "ours"
     installers.pip_install(real.venv, "--upgrade", str(real_wheels["2.0"]))
-    assert real.state == "lost-by-upgrade" and real.file.read_bytes() == NEW[A]
-    (row,) = diagnostics.overview(real.ctx, str(real.venv))["patches"]
+    assert real.state() == "lost-by-upgrade" and real.file.read_bytes() == NEW[A]
+    (row,) = real.overview()["patches"]
     assert row["lost"] and not row["on_disk"]
     made = real.do("restore")
     assert real.file.read_bytes() == NEW[A] and any("lost by upgrade" in note for note in made.notes)
     real.enable()
-    assert real.state == "ours" and b"ADDED = 1" in real.file.read_bytes()
+    assert real.state() == "ours" and b"ADDED = 1" in real.file.read_bytes()
 
 
 def test_the_same_version_again_takes_the_patch_away(real: Box, real_wheels: dict[str, Path]) -> None:
     """`pip install --force-reinstall` puts the clean bytes back: known bytes, so the patch may simply return."""
     real.enable()
     installers.pip_install(real.venv, "--force-reinstall", str(real_wheels["1.0"]))
-    assert (
-        real.state == "baseline"
-        and not diagnostics.overview(real.ctx, str(real.venv))["patches"][0]["on_disk"]
-    )
+    assert real.state() == "baseline" and not real.overview()["patches"][0]["on_disk"]
     real.enable()
-    assert real.state == "ours"
+    assert real.state() == "ours"
 
 
 def test_half_upgrade_with_two_versions_listed(real: Box) -> None:
@@ -141,11 +117,11 @@ def test_half_upgrade_with_old_files_is_finished_by_the_installer(
     ours = real.file.read_bytes()
     installers.pip_install(real.venv, "--upgrade", str(real_wheels["2.0"]))
     real.file.write_bytes(ours)
-    assert real.state == "foreign"
+    assert real.state() == "foreign"
     with pytest.raises(Drift, match=r"upgraded to 2\.0 around them"):
         real.plan("restore", force=True)
     installers.pip_install(real.venv, "--force-reinstall", str(real_wheels["2.0"]))
-    assert real.state == "lost-by-upgrade"
+    assert real.state() == "lost-by-upgrade"
     real.do("restore")
     assert real.file.read_bytes() == NEW[A]
 
@@ -156,7 +132,7 @@ def test_editable_install(tmp_path: Path) -> None:
     venv = installers.environment(tmp_path / "venv")
     installers.pip_install(venv, "--editable", str(source))
     box = Box(tmp_path, venv)
-    assert box.file == source / "python" / A and box.state == "unmanaged"
+    assert box.file == source / "python" / A and box.state() == "unmanaged"
     with pytest.raises(Drift, match=A) as refused:
         box.plan("toggle", enable=[patch()])
     assert "baseline adopt" in (refused.value.hint or "")
@@ -183,15 +159,15 @@ def test_missing_record(box: Box) -> None:
     record = next(venvs.site(box.venv).glob("sglang-*.dist-info")) / "RECORD"
     kept = record.read_bytes()
     record.unlink()
-    assert box.state == "unmanaged"
+    assert box.state() == "unmanaged"
     with pytest.raises(Drift, match=A):
         box.plan("toggle", enable=[patch()])
     record.write_bytes(kept)
     box.enable()
     record.unlink()
-    assert box.state == "ours"
+    assert box.state() == "ours"
     box.do("restore")
-    assert box.file.read_bytes() == SOURCE and box.state == "unmanaged"
+    assert box.file.read_bytes() == SOURCE and box.state() == "unmanaged"
 
 
 def test_hard_links_to_a_shared_cache(tmp_path: Path, box: Box) -> None:
@@ -233,9 +209,9 @@ def test_symlinked_site_packages(tmp_path: Path, box: Box) -> None:
     (second.venv / "bin").mkdir()
     (second.venv / "bin/python").symlink_to(sys.executable)
     box.enable()
-    assert second.state == "ours" and (elsewhere / A).read_bytes() != SOURCE
+    assert second.state() == "ours" and (elsewhere / A).read_bytes() != SOURCE
     second.do("restore")
-    assert box.state == "pristine" and (elsewhere / A).read_bytes() == SOURCE
+    assert box.state() == "pristine" and (elsewhere / A).read_bytes() == SOURCE
 
 
 @pytest.fixture
@@ -268,7 +244,7 @@ def test_read_only_venv(box: Box, read_only: Callable[[], None]) -> None:
     read_only()
     with pytest.raises(PreflightError, match=r"cannot write .*read-only"):
         box.plan("toggle", enable=[patch()])
-    assert box.state == "pristine" and [path.name for path in box.ctx.state.rglob("*")] == []
+    assert box.state() == "pristine" and [path.name for path in box.ctx.state.rglob("*")] == []
 
 
 @pytest.mark.parametrize(
@@ -295,7 +271,7 @@ def test_newlines_and_encodings(tmp_path: Path, content: bytes) -> None:
     done = subprocess.run([*run, str(box.file)], capture_output=True, text=True, check=True)
     assert done.stdout == "trace\n"
     box.do("restore")
-    assert box.file.read_bytes() == content and box.state == "pristine"
+    assert box.file.read_bytes() == content and box.state() == "pristine"
 
 
 @pytest.mark.parametrize(
@@ -329,7 +305,7 @@ def test_an_unknown_function_shows_itself_the_edit_and_the_diff_and_needs_consen
     assert unknown["edits"] == [{"place": "before", "anchor": "y = x", "code": "print('trace')"}]
     assert "+    print('trace')" in shown["diffs"][A]
     box.enable(confirm_unknown=True)
-    assert box.state == "ours"
+    assert box.state() == "ours"
 
 
 def test_a_file_changed_between_plan_and_work(box: Box) -> None:
@@ -364,7 +340,7 @@ def test_a_patch_enabled_by_an_older_ddtool(box: Box) -> None:
     assert b"print('new')" in box.file.read_bytes() and b"print('old')" not in box.file.read_bytes()
     box.enable(old)
     box.do("toggle", disable=["trace", "probe"])
-    assert box.state == "pristine"
+    assert box.state() == "pristine"
 
 
 def test_a_patch_whose_code_the_host_has_lost(box: Box) -> None:
@@ -376,7 +352,7 @@ def test_a_patch_whose_code_the_host_has_lost(box: Box) -> None:
         with pytest.raises(Drift, match="lost the code of an enabled patch: trace") as refused:
             box.plan("toggle", enable=[other])
         assert all(f"diag {verb} trace" in (refused.value.hint or "") for verb in ("enable", "disable"))
-        assert diagnostics.overview(box.ctx, str(box.venv))["patches"][0]["on_disk"]
+        assert box.overview()["patches"][0]["on_disk"]
         if way_out == "enable":
             box.enable(patch(code="print('new')"))
             box.enable(other)
@@ -384,7 +360,7 @@ def test_a_patch_whose_code_the_host_has_lost(box: Box) -> None:
             box.do("toggle", disable=["trace"])
             box.enable(other)
         box.do("restore")
-        assert box.file.read_bytes() == SOURCE and box.state == "pristine"
+        assert box.file.read_bytes() == SOURCE and box.state() == "pristine"
 
 
 def test_a_ledger_of_another_format_is_left_alone(box: Box) -> None:
