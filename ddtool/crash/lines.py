@@ -20,6 +20,8 @@ _BAR = re.compile(
     r"[^\r\n]{0,200}?\d+%[^\[\r\n]{0,200}\[[\d:?]+<[^\]\r\n]{0,60}(?:it|s|B|toks|tok)/(?:s|it|B|tok)\b[^\]\r\n]{0,120}\]"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x0c\x0e-\x1f\x7f\x85\u2028\u2029]")
+# Python refuses to read thousands of digits as a number; no log means one.
+_ENDLESS_NUMBER = re.compile(r"(?<!\d)(\d{40})\d{200,}")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
@@ -62,12 +64,17 @@ def bounded(line: bytes) -> bytes:
 def clean(raw: bytes) -> str:
     """Decoded, without colours and control characters other than tabs and carriage returns inside the line.
 
-    Bytes that are not UTF-8 become U+FFFD.
+    Bytes that are not UTF-8 become U+FFFD, numbers without end are cut.
     """
     text = raw.decode("utf-8", "replace").rstrip("\r")
     if "\x1b" in text:
         text = unescaped(text).rstrip("\r")
-    return text if text.isprintable() else _CONTROL.sub("", text)
+    return countable(text if text.isprintable() else _CONTROL.sub("", text))
+
+
+def countable(text: str) -> str:
+    """`text`, in which every run of digits can be read as a number."""
+    return _ENDLESS_NUMBER.sub(r"\1…", text) if len(text) > 240 else text
 
 
 def spoken(text: str) -> str:

@@ -117,7 +117,7 @@ def of_log(texts: Iterable[str]) -> Numbers:
 
 def graph_field(index: int) -> str:
     """The field of entry `index` of the graph copy, as far as the index alone decides it (0.5.11, 0.5.12)."""
-    if index < len(GRAPH_FIELDS):
+    if 0 <= index < len(GRAPH_FIELDS):
         return GRAPH_FIELDS[index]
     return (
         f"one of the optional fields ({', '.join(OPTIONAL_GRAPH_FIELDS)}), which depend on the configuration"

@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol, cast
 
 from ddtool.agent.journal_text import rank_of_text
 from ddtool.crash import structured
-from ddtool.crash.lines import LINE_LIMIT, as_utf8, clean, numbered
+from ddtool.crash.lines import LINE_LIMIT, as_utf8, clean, countable, numbered
 from ddtool.crash.model import Line
 from ddtool.crash.prefixes import Peeled, peel
 
@@ -69,7 +69,7 @@ def _whole(line: Peeled, begun: dict[tuple[str | None, str | None], Peeled]) -> 
         return line
     first = begun.pop((line.ident, line.stream), None)
     if first:
-        first.text, first.partial = first.text + line.text, line.partial
+        first.text, first.partial = countable(first.text + line.text), line.partial
         line = first
     if line.partial and len(line.text) < LINE_LIMIT:
         begun[line.ident, line.stream] = line

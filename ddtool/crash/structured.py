@@ -89,9 +89,9 @@ def _of_record(number: int, record: Mapping[str, Any]) -> Iterator[Line]:
         else "pid1"
         if "gap" in record
         else "unit",
-        unix_us=_whole(record.get("unix_us")),
-        pid=_whole(record.get("pid")),
-        rank=_whole(record.get("rank")),
+        unix_us=_int64(record.get("unix_us")),
+        pid=_int64(record.get("pid")),
+        rank=_int64(record.get("rank")),
         level=record["level"] if isinstance(record.get("level"), str) else None,
     )
     yield from _of_message(number, str(record.get("text") or ""), known)
@@ -106,7 +106,7 @@ def _of_whole(whole: Whole) -> Iterator[Line]:
     elif str(entry.get("_PID")) == "1" or entry.get("UNIT") or str(ident).startswith("systemd"):
         source = "pid1"
     stamp = entry.get("__REALTIME_TIMESTAMP") or entry.get("_SOURCE_REALTIME_TIMESTAMP")
-    known = Peeled("", source, ident, int(stamp) if stamp else None, pid_of(entry))
+    known = Peeled("", source, ident, _int64(int(stamp)) if stamp else None, pid_of(entry))
     yield from _of_message(int(entry["_number"]), whole.message, known)
 
 
@@ -151,5 +151,6 @@ def _moment(value: Any) -> int | None:
     return None
 
 
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _int64(value: Any) -> int | None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return value if fits else None
