@@ -16,11 +16,12 @@ PRIORITY_LEVELS = ("critical", "critical", "critical", "error", "warning", "info
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _PREFIX = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?(?P<where>(?: [A-Z_]+\d+)*)\] ?")
-_TP = re.compile(r"\bTP(\d+)")
-_TORCH_RANK = re.compile(r"\[rank(\d+)\]:")
+# No more digits than a rank may have: Python refuses to read thousands of them as a number.
+_TP = re.compile(r"\bTP(\d{1,9})(?!\d)")
+_TORCH_RANK = re.compile(r"\[rank(\d{1,9})\]:")
 _TITLE = re.compile(r"sglang::scheduler(?P<where>(?:_[A-Z_]+?\d+)*)\s*$")
 _MARKER = re.compile(r"ddtool-diag/1 (\{.*\})")
-_MARKER_RANK = re.compile(r'ddtool-diag/1 \{.*"rank": ?(\d+)')
+_MARKER_RANK = re.compile(r'ddtool-diag/1 \{.*"rank": ?(\d{1,9})(?!\d)')
 
 _NAMED_LEVEL = re.compile(
     r"""^\W{0,2}(?:\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\s*)?  # asctime

@@ -19,6 +19,10 @@ STAMP = "2025-11-29 19:01:02"
         ("[rank5]:[E1129 19:01:02.000000 ProcessGroupNCCL.cpp:1] hang", 5),
         ('ddtool-diag/1 {"patch": "graph-copy", "rank": 2, "pid": 1}', 2),
         ("the text says TP4 somewhere", None),
+        # more digits than Python reads as a number
+        (f"[{STAMP} TP{'9' * 5000}] x", None),
+        (f"[rank{'9' * 5000}]: x", None),
+        (f'ddtool-diag/1 {{"rank": {"9" * 5000}}}', None),
     ],
 )
 def test_rank_of_text(text: str, rank: int | None) -> None:
