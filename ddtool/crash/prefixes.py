@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 
-from ddtool.agent.journal_text import level_of_text
+from ddtool.agent.journal_text import level_of_text, rank_of_text
 from ddtool.crash.lines import spoken
 from ddtool.crash.model import Source
 
@@ -109,6 +109,8 @@ def peel(text: str) -> Peeled:
         line.text = line.text.rstrip()
     if line.source is None:
         line.source = source_of(line.text)
+    if line.rank is None:
+        line.rank = rank_of_text(line.text)
     return line
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import BinaryIO, Protocol, cast
 
-from ddtool.agent.journal_text import rank_of_text
 from ddtool.crash import structured
 from ddtool.crash.lines import LINE_LIMIT, as_utf8, clean, countable, numbered
 from ddtool.crash.model import Line
@@ -84,7 +83,7 @@ def _of_peeled(number: int, line: Peeled) -> Line:
         source=line.source or "unit",
         unix_us=line.unix_us,
         pid=line.pid,
-        rank=line.rank if line.rank is not None else rank_of_text(line.text),
+        rank=line.rank,
         level=line.level,
         ident=line.ident,
     )

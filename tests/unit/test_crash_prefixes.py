@@ -33,6 +33,7 @@ PRINTED = [
     ("sglang", 481, "(Worker_TP2 pid=484) ERROR 05-21 10:12:32 [core.py:866]     return self.step()"),
     ("kernel", None, "NVRM: Xid (PCI:0000:2b:00): 31, pid=482, name=python3, MMU Fault"),
     ("systemd", 1, "sglang.service: Main process exited, code=killed, status=9/KILL"),
+    ("sglang", 483, 'ddtool-diag/1 {"patch": "graph-copy", "event": "none", "rank": 5}'),
 ]
 EXPECTED = [
     ("Started sglang.service - SGLang inference server.", None, "pid1"),
@@ -48,6 +49,7 @@ EXPECTED = [
     ("    return self.step()", 2, "unit"),
     ("NVRM: Xid (PCI:0000:2b:00): 31, pid=482, name=python3, MMU Fault", None, "kernel"),
     ("sglang.service: Main process exited, code=killed, status=9/KILL", None, "pid1"),
+    ('ddtool-diag/1 {"patch": "graph-copy", "event": "none", "rank": 5}', 5, "unit"),
 ]
 
 Writer = Callable[[str, "int | None", str], str]
