@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ddtool.crash.model import FirstCause, Verdict
+from ddtool.crash.wording import TORCH_HEAD
 
 Piece = tuple[str, str]
 """Text, and its style: "" or a word that the command line knows (bold, dim, red, yellow, green)."""
@@ -22,8 +23,7 @@ NARROWEST = 60
 QUOTE_LINES, CELL_LINES = 6, 2
 CASCADE_MOST, EVIDENCE_MOST = 6, 8
 CONFIDENCE = {"high": "green", "medium": "yellow", "low": "red"}
-TORCH_HEAD = re.compile(r"^\[rank\d+\]: ?(?:\[[EWIFV]\d{3,4} [\d:.]+ [\w.]+:\d+\] ?)?(?:\[Rank \d+\] ?)?")
-NOT_TEXT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+NOT_TEXT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 def page(verdict: Verdict, width: int, *, heading: str = "", seen: str = "") -> list[Row]:
@@ -113,7 +113,7 @@ def grouped(ranks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows `{ranks: "0-2, 7", phase, lines, text, first}`: the first to fail, then by rank."""
     rows: dict[Any, dict[str, Any]] = {}
     for item in sorted(ranks, key=lambda item: (not item.get("first"), item["rank"])):
-        said = TORCH_HEAD.sub("", plain(item.get("text") or ""))  # the row says whose it is
+        said = plain(item.get("text") or "")
         key = (bool(item.get("first")), item.get("phase"), said)
         row = rows.setdefault(
             key, {"members": [], "numbers": [], "phase": item.get("phase"), "text": said, "first": key[0]}

@@ -8,8 +8,11 @@ from collections.abc import Iterable
 LEAST, MOST = 48, 160  # characters of a message that are worth repeating
 
 # What stands before a message and tells nothing: "[rank3]:", "(Worker_TP1 pid=7) ERROR 03-02 04:12:30 [core.py:70]".
+_RANK = r"\[rank\d+\]: ?"
+_LOGGED = r"(?:\[[EWIFV]\d{3,4} [\d:.]+ [\w.]+:\d+\] ?)?(?:\[Rank \d+\] ?)?"
+TORCH_HEAD = re.compile(rf"^{_RANK}{_LOGGED}")
 _HEAD = re.compile(
-    r"(?:\[rank\d+\]: ?)?(?:\[[EWIFV]\d{3,4} [\d:.]+ [\w.]+:\d+\] ?)?(?:\[Rank \d+\] ?)?"
+    rf"(?:{_RANK})?{_LOGGED}"
     r"(?:\(\w+ pid=\d+\) )?(?:(?:ERROR|WARNING|CRITICAL|INFO)[ :][\d: -]*(?:\[[\w.]+:\d+\])? ?)?"
 )
 _STOP = re.compile(r"(?<=[\w)\]'\"`])[.!] +(?=[A-Z])")  # between two sentences

@@ -86,7 +86,7 @@ def test_no_row_is_wider_than_the_terminal(width: int, said: str, name: str) -> 
         assert max(map(len, text(lines).split("\n"))) <= width
 
 
-@pytest.mark.parametrize("bad", ["\x1b[2J\x1b[31m", "\r", "\u202e", "\x9b31m", "\x00", "\u2028"])
+@pytest.mark.parametrize("bad", ["\x1b[2J\x1b[31m", "\r", "\u202e", "\u061c", "\x9b31m", "\x00", "\u2028"])
 def test_a_log_cannot_draw_on_the_terminal(bad: str) -> None:
     said = f"before{bad}after [bold]x[/bold]"
     made = verdict(
