@@ -23,6 +23,7 @@ SCHEMA = "ddtool.evidence/1"
 MANIFEST = "manifest.json"
 JOURNAL = "journal.jsonl"
 INSTALLATION = "installation.json"
+PROCESSES = "processes.txt"
 PROFILE = "profile.yaml"
 VERDICT = "verdict.json"
 ALL_BYTES = 512 << 20  # unpacked; ours have at most a fifth of that

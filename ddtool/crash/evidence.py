@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddtool.agent.journal_entries import SCHEMA
 from ddtool.crash import hang
 from ddtool.crash.bundle import INSTALLATION, JOURNAL, PROFILE, Bundle
 from ddtool.errors import ProfileError
@@ -66,7 +67,7 @@ def last_word(bundle: Bundle) -> bytes:
     if manifest.get("result") in NO_FAILURE or any(said in journal for said in END_WORDS):
         return b""
     record = dict.fromkeys(("seq", "cursor", "rank", "level")) | {
-        "schema": "ddtool.record/1",
+        "schema": SCHEMA,
         "boot": manifest.get("boot"),
         "unix_us": int(manifest.get("unix", 0) * 1e6),
         "source": "pid1",

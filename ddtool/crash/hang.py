@@ -6,17 +6,13 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddtool.crash.bundle import JOURNAL, PROCESSES, Bundle
 from ddtool.crash.model import PHASES, Verdict
 
-if TYPE_CHECKING:
-    from ddtool.crash.bundle import Bundle
-
-GATE, RUNNING = (
-    "gate",
-    "running",
-)  # the evidence's `result` when the gate took the service down, or nobody did
+# The evidence's `result` when the gate took the service down, or nobody did.
+GATE, RUNNING = "gate", "running"
 STACKS = "*.stacks"
 WITH_STACKS = (
     "Look at where its processes stand: one that stands elsewhere than the others is the one that they wait for; "
@@ -41,7 +37,7 @@ def phase(bundle: Bundle) -> str:
     from ddtool.crash.attempts import attempts
     from ddtool.crash.source import read
 
-    found = attempts(list(read(io.BytesIO(bundle.files.get("journal.jsonl", b"")))))
+    found = attempts(list(read(io.BytesIO(bundle.files.get(JOURNAL, b"")))))
     steps = [step for steps in found[-1].phases.values() for _, step in steps] if found else []
     reached = [step for step in steps if step != "ended"]
     return max(reached, key=PHASES.index) if reached else PHASES[0]
@@ -68,7 +64,7 @@ def standing(bundle: Bundle) -> Iterator[tuple[str, str]]:
 
     The innermost frame outside of the standard library: that a process waits in threading.py says nothing.
     """
-    names = dict(process_names(bundle.files.get("processes.txt", b"").decode(errors="replace")))
+    names = dict(process_names(bundle.files.get(PROCESSES, b"").decode(errors="replace")))
     files = {name.partition("-")[0]: data for name, data in bundle.files.items() if name.endswith(STACKS[1:])}
     for pid in sorted(files, key=lambda pid: (len(pid), pid)):
         main = files[pid].decode(errors="replace").rpartition("Current thread")[2]

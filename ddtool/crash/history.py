@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddtool.profile import Profile
 
 # What a verdict reads of the evidence.
-TELLING = (bundles.JOURNAL, bundles.INSTALLATION, "processes.txt", hang.STACKS)
+TELLING = (bundles.JOURNAL, bundles.INSTALLATION, bundles.PROCESSES, hang.STACKS)
 
 Json = dict[str, Any]
 
