@@ -180,8 +180,7 @@ def page(judged: Sequence[Judged]) -> str:
 
 
 def count(judged: Iterable[Judged], what: str) -> str:
-    values = [getattr(each, what) for each in judged]
-    return f"{sum(values)} ({100 * sum(values) / len(values):.0f} %)"
+    return share([getattr(each, what) for each in judged])
 
 
 def confidence(level: str, judged: Sequence[Judged]) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.crashmut import CASES
 
 from ddtool.crash.attempts import attempts
 from ddtool.crash.model import Attempt, Line
 from ddtool.crash.source import read
-
-CASES = sorted((Path(__file__).parent.parent / "data" / "crash_cases").glob("*.yaml"))
 
 STARTED = "systemd[1]: Started sglang.service - SGLang inference server."
 EXITED = "systemd[1]: sglang.service: Main process exited, code=killed, status=9/KILL"
@@ -260,9 +258,8 @@ def test_an_ident_that_is_no_unit_name_is_ours_if_it_is_alone() -> None:
     )
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem[:3])
-def test_the_first_cause_of_every_labelled_case_is_evidence(path: Path) -> None:
-    case = yaml.safe_load(path.read_text())
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_the_first_cause_of_every_labelled_case_is_evidence(case: dict[str, Any]) -> None:
     lines = list(read(io.BytesIO(case["log"].encode())))
     assert [line.number for line in lines] == list(range(1, case["log"].rstrip("\n").count("\n") + 2))
     found = attempts(lines)
@@ -272,10 +269,10 @@ def test_the_first_cause_of_every_labelled_case_is_evidence(path: Path) -> None:
     else:
         assert len(found) == 1
         assert found[0].end is None
-        assert found[0].served or path.stem.startswith("gpu")  # which were cut before they served
+        assert found[0].served or case["id"].startswith("gpu")  # which were cut before they served
 
 
-LOGS = [yaml.safe_load(path.read_text())["log"].encode() for path in CASES[::9]]
+LOGS = [case["log"].encode() for case in CASES[::9]]
 
 
 @settings(deadline=None, max_examples=60)
