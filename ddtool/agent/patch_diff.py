@@ -11,7 +11,7 @@ from .errors import Drift, UsageError
 from .managed import Managed, patch_of
 from .registry import Context, op
 from .restore import BASELINE, WHEEL
-from .toggle import files_of
+from .toggle import files_of, refuse_absent
 
 Json = Dict[str, Any]
 
@@ -27,9 +27,14 @@ def diff(ctx: Context, venv: str, definition: Json, against: str = BASELINE) -> 
     managed = Managed(ctx, venv)
     bases = {file: _base(managed, file, against) for file in sorted(files_of(managed, definition))}
     jobs = [(file, content, [definition]) for file, (_, content) in bases.items()]
+    try:
+        results = compose(venv, jobs, managed.install.version)
+    except UsageError:
+        refuse_absent(managed.install.dist, managed.install.version, [definition])
+        raise
     files: List[Json] = []
     unknown: List[Json] = []
-    for (file, content, _), composed in zip(jobs, compose(venv, jobs, managed.install.version)):  # noqa: B905
+    for (file, content, _), composed in zip(jobs, results):  # noqa: B905
         unknown += composed.unknown
         if composed.patches:
             text = base64.b64encode(patch_of(content, composed.content, file)).decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 from . import ledger, objects
 from .compose import Composed, canonical, compose, patch_sha
@@ -57,7 +57,7 @@ def plan_diag(
     try:
         results = compose(venv, jobs, managed.install.version)
     except UsageError:
-        _refuse_absent(managed, list(new.values()))
+        refuse_absent(managed.install.dist, managed.install.version, new.values())
         raise
     for file, composed in zip(states, results):  # noqa: B905  strict= is Python 3.10
         _note_unknown(managed, composed, records)
@@ -95,7 +95,7 @@ def files_of(managed: Managed, definition: Json) -> Set[str]:
             "`ddtool restore`",
         )
     if not files:
-        _refuse_absent(managed, [definition])
+        refuse_absent(managed.install.dist, version, [definition])
         releases = sorted({release for target in definition["targets"] for release in target["releases"]})
         raise UsageError(
             f"{definition['name']} does not fit {managed.install.dist} {version}: it is for {', '.join(releases)}",
@@ -104,15 +104,15 @@ def files_of(managed: Managed, definition: Json) -> Set[str]:
     return files
 
 
-def _refuse_absent(managed: Managed, definitions: Sequence[Json]) -> None:
+def refuse_absent(dist: str, version: Optional[str], definitions: Iterable[Json]) -> None:
     """A release that has not what a patch edits: say why, and what to use there. Only asked once it did not fit."""
-    version = (managed.install.version or "").partition("+")[0]
+    release = (version or "").partition("+")[0]
     for definition in definitions:
-        absent = definition.get("absent", {}).get(version)
+        absent = definition.get("absent", {}).get(release)
         if absent:
             instead = absent["replaced_by"]
             raise UsageError(
-                f"{definition['name']} has nothing to edit in {managed.install.dist} {version}: {absent['why']}",
+                f"{definition['name']} has nothing to edit in {dist} {release}: {absent['why']}",
                 f"`ddtool diag enable {instead}`" if instead else "`ddtool diag list` shows what fits",
             )
 

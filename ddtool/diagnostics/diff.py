@@ -12,7 +12,9 @@ from typing import Any
 
 from ddtool.agent.compose import job_of
 from ddtool.agent.compose_script import Job, Refused, compose
+from ddtool.agent.errors import UsageError as AgentUsage
 from ddtool.agent.managed import patch_of
+from ddtool.agent.toggle import refuse_absent
 from ddtool.diagnostics.definition import Definition
 from ddtool.errors import UsageError
 
@@ -57,30 +59,39 @@ def local(patch: Definition, against: str) -> PatchDiff:
 
     Composed and compiled by this Python. Raises UsageError when it cannot be read or the patch does not fit.
     """
-    path = Path(against)
+    path, definition = Path(against), patch.to_json()
     names = sorted({target.file for target in patch.targets})
     found, prefix, version = _from_folder(path, names) if path.is_dir() else _from_wheel(path, names)
     if not found:
-        raise UsageError(
+        raise _misfit(
+            definition,
+            version,
             f"{against} has none of the files that {patch.name} edits: {', '.join(names)}",
-            hint="name a wheel of sglang, or the folder of a checkout",
+            "name a wheel of sglang, or the folder of a checkout",
         )
-    definition = patch.to_json()
     jobs = [
         Job(file, content, job_of(file, content, [definition])["patches"]) for file, content in found.items()
     ]
     try:
         answers = compose(jobs, version)
     except Refused as refused:
-        raise UsageError(
-            str(refused), hint=f"`ddtool diag show {patch.name}` prints what the patch expects"
-        ) from refused
+        expects = f"`ddtool diag show {patch.name}` prints what the patch expects"
+        raise _misfit(definition, version, str(refused), expects) from refused
     files = [
         FileDiff(prefix + job.file, against, patch_of(job.content, one.content, prefix + job.file))
         for job, one in zip(jobs, answers, strict=True)
         if one.patches
     ]
     return PatchDiff(files, [item for one in answers for item in one.unknown])
+
+
+def _misfit(definition: dict[str, Any], version: str | None, message: str, hint: str) -> UsageError:
+    """Why it does not fit: the patch may know that this release has not what it edits, as a host would say."""
+    try:
+        refuse_absent("sglang", version, [definition])
+    except AgentUsage as absent:
+        return UsageError(absent.message, hint=absent.hint)
+    return UsageError(message, hint=hint)
 
 
 def _from_folder(folder: Path, names: list[str]) -> tuple[dict[str, bytes], str, None]:
