@@ -39,7 +39,7 @@ def banner(state: State) -> str | None:
 
 
 def loaded(patch: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> str:
-    """`by ranks 0-7`, `by ranks 0-3, not by 4-7: needs a restart`, or `the service does not run`."""
+    """`by ranks 0-7`, `by ranks 0-3, not by ranks 4-7: needs a restart`, or `the service does not run`."""
     if not ranks:
         return "the service does not run"
     have = sorted(set(patch["loaded"]))
@@ -106,7 +106,7 @@ def by_group(files: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def outcome_line(seen: Mapping[str, Any]) -> str:
-    """`graph-copy fired: hypothesis confirmed: …`; `seen` is the experiment in the result of `diag run`."""
+    """`graph-copy: fired. Hypothesis confirmed: …`; `seen` is the experiment in the result of `diag run`."""
     text = f"{seen['patch']}: {seen['outcome']}. Hypothesis {seen['conclusion']}"
     said = seen["hypothesis"] or seen["why"]
     return f"{text}: {said}" if said else text
