@@ -31,7 +31,7 @@ DDTOOL = str(Path(sys.executable).with_name("ddtool"))
 PROFILE = f"""
 description: a venv to toggle patches in
 service: {{unit: toggle, port: 31999}}
-engine: {{venv: {VENV}, provider: builtin, release: 0.5.12.post1}}
+engine: {{venv: {VENV}, provider: builtin, release: RELEASE}}
 model: {{path: /opt/toggle/model}}
 attention_backend: triton
 """
@@ -95,7 +95,7 @@ def main() -> None:
     ]
     host = sandbox.up(HOST, owner=os.getpid())
     profile = Path(f"/tmp/ddtool-{HOST}-{os.getpid()}.yaml")
-    profile.write_text(PROFILE)
+    profile.write_text(PROFILE.replace("RELEASE", release))
     try:
         install(host, args.wheel)
         timed(profile, "enable", *names)  # the agent's program is sent once to a host
