@@ -63,7 +63,12 @@ def test_a_damaged_archive_gives_what_is_before_the_damage_and_says_so(name: str
     for damaged in (packed[:-9], packed[: len(packed) // 2]):
         found = texts(io.BytesIO(damaged))
         assert "the compressed input is damaged from here on" in found[-1]
-    assert texts(io.BytesIO(PACKERS[name](TEXT)[:-1]))[:100] == EXPECTED[:100] or name == "zstd"
+    cut = texts(io.BytesIO(PACKERS[name](TEXT)[:-1]))
+    if name == "gzip":
+        assert cut[:100] == EXPECTED[:100]
+    else:  # zstd gives whole blocks only, and this text is one
+        assert not any(line in EXPECTED for line in cut if line)
+    assert "the compressed input is damaged from here on" in cut[-1]
 
 
 @given(st.sampled_from([b"\x1f\x8b", b"\x28\xb5\x2f\xfd"]), st.binary(max_size=200))
