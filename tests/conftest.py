@@ -24,6 +24,15 @@ def scrubbed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         yield
 
 
+@pytest.fixture(autouse=True)
+def fresh_consoles() -> None:
+    """A console keeps the width of the terminal that it was made for; a test before this one may have had another."""
+    from ddtool.cli import output
+
+    for console in (output.stdout, output.stderr):
+        console.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def sandbox_state(scrubbed_environment: None) -> Iterator[Path]:
     """A state folder for this session's sandboxes alone. All of them are down when it ends."""

@@ -118,13 +118,13 @@ def test_an_upload_that_was_given_up_goes_on_where_it_stopped(
 
     monkeypatch.setattr(uploads, "TOLD_S", 0.0)
     with connected(place, host) as deployment:
-        first = uploads.Upload(deployment.agent, deployment._reconnect, lose_the_host)
+        first = uploads.Upload(deployment.agent, deployment.reconnect, lose_the_host)
         with pytest.raises(ConnectionLost, match="what has arrived stays there"):
             first.send(house.folder, house.wheels)
     faults.clear(host)
     with connected(place, host) as deployment:
         held = sum(deployment.held.values())
-        again = uploads.Upload(deployment.agent, deployment._reconnect, lambda event: None)
+        again = uploads.Upload(deployment.agent, deployment.reconnect, lambda event: None)
         again.send(house.folder, house.wheels)
         assert sum(deployment.agent.call("wheels.held", shas=list(deployment.held)).values()) <= total
     assert 0 < held < total and again.sent == total - held
@@ -145,7 +145,7 @@ def test_a_cut_link_is_taken_up_again_by_the_same_command(
 
     with connected(place, host) as deployment:
         faults.cut_after(host, 1_500_000)
-        upload = uploads.Upload(deployment.agent, deployment._reconnect, cut_again)
+        upload = uploads.Upload(deployment.agent, deployment.reconnect, cut_again)
         upload.send(house.folder, house.wheels)
         assert upload.agent.call("wheels.held", shas=[w.sha256 for w in house.wheels]) == {
             wheel.sha256: wheel.bytes for wheel in house.wheels
