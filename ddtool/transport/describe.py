@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ddtool.errors import HostError
 from ddtool.transport import hostkey, knownhosts, sources
+from ddtool.transport.dial import Deadline
 from ddtool.transport.keys import Identity, collect
 from ddtool.transport.sshconfig import NOT_OBEYED, SshConfig, ask_ssh, options, resolve_hop
 
@@ -19,7 +21,7 @@ TIMEOUT_S = 15.0
 OBEYED = (
     *("hostname", "port", "user", "addressfamily", "bindaddress", "connecttimeout"),
     *("proxyjump", "proxycommand", "serveraliveinterval", "serveralivecountmax"),
-    *("hostkeyalias", "userknownhostsfile", "globalknownhostsfile", "revokedhostkeys"),
+    *("hostkeyalias", "userknownhostsfile", "globalknownhostsfile", "knownhostscommand", "revokedhostkeys"),
     *("identityagent", "identityfile", "certificatefile", "identitiesonly", "pubkeyauthentication"),
     *("hostkeyalgorithms", "casignaturealgorithms", "pubkeyacceptedalgorithms"),
     *("kexalgorithms", "ciphers", "macs"),
@@ -36,7 +38,7 @@ def describe(config: SshConfig, environ: Mapping[str, str]) -> dict[str, Any]:
     if agent:
         agent.close()
     names = hostkey.names(config)
-    known = knownhosts.covering(knownhosts.load(config.known_hosts), names)
+    known = knownhosts.covering(_known(config), names)
     read, shown = _options(config, environ)
     return {
         "name": config.name,
@@ -56,6 +58,14 @@ def describe(config: SshConfig, environ: Mapping[str, str]) -> dict[str, Any]:
         "known_keys": [{**_key(entry.key, entry.place), "marker": entry.marker or None} for entry in known],
         "not_obeyed": list(config.not_obeyed),
     }
+
+
+def _known(config: SshConfig) -> list[knownhosts.Entry]:
+    """With what KnownHostsCommand says. Where it fails, so does the connection, and that tells why."""
+    try:
+        return hostkey.known(config, Deadline(TIMEOUT_S))
+    except HostError:
+        return knownhosts.load(config.known_hosts)
 
 
 def _options(config: SshConfig, environ: Mapping[str, str]) -> tuple[sources.Trail, list[dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 import paramiko
 
 from ddtool.errors import HostError, HostKeyChanged, HostKeyUnknown
-from ddtool.transport import certificates, knownhosts
+from ddtool.transport import certificates, hostcommand, knownhosts
 from ddtool.transport.certificates import Certificate
+from ddtool.transport.dial import Deadline
 from ddtool.transport.knownhosts import Entry, PublicKey
 from ddtool.transport.revoked import revoking_file
 from ddtool.transport.sshconfig import SshConfig
@@ -46,6 +48,17 @@ def shown(key: paramiko.PKey) -> Shown:
 
 def names(config: SshConfig) -> tuple[str, ...]:
     return knownhosts.lookup_names(config.hostname, config.port, config.host_key_alias)
+
+
+def known(config: SshConfig, deadline: Deadline, host: Shown | None = None) -> list[Entry]:
+    """What known_hosts and KnownHostsCommand say; the command is asked once more when the host has shown its key."""
+    name, tokens = names(config)[0], {**hostcommand.BEFORE_THE_KEY, "H": config.hostname}
+    if host:
+        whole = host.whole or host.key
+        blob = base64.b64encode(whole.blob).decode()
+        tokens = {"I": "HOSTNAME", "H": name, "f": host.key.fingerprint, "t": whole.type, "K": blob}
+    told = hostcommand.lines(config, name, tokens, deadline.remaining())
+    return [*knownhosts.load(config.known_hosts), *told]
 
 
 def _bare_name(config: SshConfig) -> str:
@@ -146,7 +159,7 @@ def _bad_certificate(config: SshConfig, host: Shown, trouble: str) -> HostKeyUnk
     name = _bare_name(config)
     return HostKeyUnknown(
         f"{config.name}: the host's certificate {trouble}",
-        why=f"the host shows {host}; and {', '.join(config.known_hosts)} does not have the bare key",
+        why=f"the host shows {host}; and {_asked(config)} does not have the bare key",
         hint=f"have the authority sign it anew: ssh-keygen -s AUTHORITY -h -I {name} -n {name} HOST_KEY.pub",
     )
 
@@ -154,8 +167,7 @@ def _bad_certificate(config: SshConfig, host: Shown, trouble: str) -> HostKeyUnk
 def _unknown(
     config: SshConfig, others: Sequence[Entry], signers: Sequence[Entry], key: PublicKey
 ) -> HostKeyUnknown:
-    looked = ", ".join(config.known_hosts) or "no file"
-    why = f"the host shows {key}; {looked} has no key for {names(config)[0]}"
+    why = f"the host shows {key}; {_asked(config)} has no key for {names(config)[0]}"
     hint = f"{config.ssh}   # once, by hand: compare the fingerprint, and answer yes"
     if others:
         listed = ", ".join(f"{entry.key} ({entry.place})" for entry in others[:3])
@@ -163,18 +175,27 @@ def _unknown(
     elif signers:
         why += f"; {signers[0].place} trusts an authority for it, but the host shows no certificate"
         hint = "set HostCertificate in the host's sshd_config, or add a line for its key to known_hosts"
-    elif "knownhostscommand" in config.not_obeyed_names:
-        why += "; KnownHostsCommand is not run by ddtool"
-        hint = f"put the line that KnownHostsCommand prints for {names(config)[0]} into known_hosts"
     return HostKeyUnknown(f"{config.name}: the host key is not known", why=why, hint=hint)
+
+
+def _asked(config: SshConfig) -> str:
+    """Where a key was looked for."""
+    command, places = config.known_hosts_command, list(config.known_hosts)
+    if command:
+        obstacle = hostcommand.obstacle(command)
+        places.append(f"KnownHostsCommand (not run: {obstacle})" if obstacle else "KnownHostsCommand")
+    return ", ".join(places) or "no file"
 
 
 def _changed(config: SshConfig, known: Sequence[Entry], key: PublicKey) -> HostKeyChanged:
     listed = ", ".join(f"{entry.key} ({entry.place})" for entry in known[:3])
+    forget = f"ssh-keygen -R '{names(config)[0]}' -f '{known[0].path}'   # then: {config.ssh}"
+    if known[0].path == hostcommand.PLACE:
+        forget = "have KnownHostsCommand print the new key"
     return HostKeyChanged(
         f"{config.name}: THE HOST KEY HAS CHANGED: someone is between you and the host, or it was installed anew",
         why=f"the host shows {key}; known is {listed}",
-        hint=f"if you know why: ssh-keygen -R '{names(config)[0]}' -f '{known[0].path}'   # then: {config.ssh}",
+        hint=f"if you know why: {forget}",
     )
 
 

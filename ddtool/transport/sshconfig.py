@@ -26,7 +26,18 @@ _HOP = re.compile(
 )
 
 # Set by the user, meant to change the connection, and not done here. `doctor ssh` shows them.
-NOT_OBEYED = ("bindinterface", "knownhostscommand", "pkcs11provider", "proxyusefdpass", "remotecommand")
+NOT_OBEYED = ("bindinterface", "pkcs11provider", "proxyusefdpass", "remotecommand")
+
+# `ssh -G` expands %C here and nowhere else. A ControlPath of the user plays no part.
+_SHOW_CONNECTION = ("-o", "ControlPath=%C")
+
+
+@dataclass(frozen=True)
+class KnownHostsCommand:
+    """A program that prints lines of known_hosts. `tokens` and more, which only a connection knows, go into `text`."""
+
+    text: str
+    tokens: Tokens
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,7 @@ class SshConfig:
     pubkey_authentication: bool = True
     user_known_hosts: tuple[str, ...] = ()
     global_known_hosts: tuple[str, ...] = ()
+    known_hosts_command: KnownHostsCommand | None = None
     revoked_host_keys: str | None = None
     host_key_alias: str | None = None
     proxy_jump: str | None = None
@@ -113,7 +125,11 @@ def ask_ssh(
     verbose: bool = False,
 ) -> tuple[str, str]:
     """stdout and stderr of `ssh -G`, which connects to nothing. `verbose`: stderr says what was read."""
-    options = [*(["-F", ssh_config] if ssh_config else []), *(["-vvv"] if verbose else [])]
+    options = [
+        *(["-F", ssh_config] if ssh_config else []),
+        *(["-vvv"] if verbose else []),
+        *_SHOW_CONNECTION,
+    ]
     command = ["ssh", "-G", *options, *arguments]
     try:
         done = subprocess.run(
@@ -178,9 +194,17 @@ def parse(name: str, config_file: str | None, text: str, environ: Mapping[str, s
     hostname, port, user = one("hostname", name), int(one("port", "22")), one("user")
     alias, jump = unless_none("hostkeyalias"), unless_none("proxyjump")
     tokens = Tokens(
-        name=name, hostname=hostname, port=port, user=user, alias=alias, jump=jump, environ=environ
+        name=name,
+        hostname=hostname,
+        port=port,
+        user=user,
+        alias=alias,
+        jump=jump,
+        environ=environ,
+        connection=one("controlpath"),
     )
     command, revoked = unless_none("proxycommand"), unless_none("revokedhostkeys")
+    telling = unless_none("knownhostscommand")
     timeout = unless_none("connecttimeout")
     return SshConfig(
         name=name,
@@ -199,6 +223,7 @@ def parse(name: str, config_file: str | None, text: str, environ: Mapping[str, s
         pubkey_authentication=_yes(one("pubkeyauthentication", "yes")),
         user_known_hosts=split_paths(one("userknownhostsfile")),
         global_known_hosts=split_paths(one("globalknownhostsfile")),
+        known_hosts_command=KnownHostsCommand(telling, tokens) if telling else None,
         revoked_host_keys=tokens.path(revoked) if revoked else None,
         host_key_alias=alias,
         proxy_jump=tokens.expand(jump) if jump else None,

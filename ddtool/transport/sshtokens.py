@@ -21,9 +21,12 @@ class Tokens:
     alias: str | None
     jump: str | None
     environ: Mapping[str, str]
+    connection: str = ""  # ssh's own hash of the connection: what goes into it differs between releases
 
-    def expand(self, text: str) -> str:
-        return re.sub(r"%(.)", lambda match: self._token(match[1], match[0]), text)
+    def expand(self, text: str, more: Mapping[str, str] | None = None) -> str:
+        """`more`: tokens that only one option has."""
+        values = {**self._values(), **(more or {})}
+        return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)
 
     def path(self, text: str) -> str:
         """`text` with ~, %-tokens and ${NAME} expanded."""
@@ -33,10 +36,11 @@ class Tokens:
             return home + text[1:]
         return os.path.expanduser(text)  # noqa: PTH111  ~user, which Path.expanduser refuses when there is no such user
 
-    def _token(self, letter: str, raw: str) -> str:
+    def _values(self) -> dict[str, str]:
         local = pwd.getpwuid(os.getuid())
-        values = {
+        return {
             "%": "%",
+            "C": self.connection,
             "d": local.pw_dir,
             "h": self.hostname,
             "i": str(os.getuid()),
@@ -49,4 +53,3 @@ class Tokens:
             "r": self.user,
             "u": local.pw_name,
         }
-        return values.get(letter, raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import stat
 from pathlib import Path
 
@@ -87,6 +88,12 @@ def test_paths_and_tokens(tmp_path: Path) -> None:
     assert (config.identities_only, config.identity_agent) == (True, None)
     assert (config.server_alive_interval_s, config.connect_timeout_s) == (7, 9)
     assert config.revoked_host_keys == f"{HOME}/revoked"
+
+
+def test_the_hash_of_a_connection_is_ssh_s_own(tmp_path: Path) -> None:
+    """Which numbers go into %C differs between releases of OpenSSH."""
+    (key,) = resolved(tmp_path, "Host gpu\n IdentityFile /keys/%C\n ControlPath ~/%h\n").identity_files
+    assert re.fullmatch(r"/keys/[0-9a-f]{40}", key)
 
 
 def test_defaults(tmp_path: Path) -> None:
@@ -179,12 +186,12 @@ def test_a_name_never_becomes_an_option_of_ssh(tmp_path: Path) -> None:
     stand_in.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\n')
     stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
     resolve("gpu", environ={"PATH": f"{tmp_path}:{ENVIRON['PATH']}"})
-    assert seen.read_text().splitlines() == ["-G", "--", "gpu"]
+    assert seen.read_text().splitlines() == ["-G", "-o", "ControlPath=%C", "--", "gpu"]
 
 
 def test_options_that_are_not_obeyed_are_listed(tmp_path: Path) -> None:
-    config = resolved(tmp_path, "Host gpu\n KnownHostsCommand /bin/keys %H\n")
-    assert config.not_obeyed == ("knownhostscommand /bin/keys %H",)
+    config = resolved(tmp_path, "Host gpu\n RemoteCommand uptime\n")
+    assert config.not_obeyed == ("remotecommand uptime",)
 
 
 def test_known_key_types_are_offered_first() -> None:

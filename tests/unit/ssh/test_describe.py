@@ -27,7 +27,7 @@ def test_what_was_resolved_and_what_there_is_to_use(tmp_path: Path) -> None:
             f"Host gpu\n HostName 10.0.0.7\n Port 2222\n User ubuntu\n ProxyJump edge\n IdentityAgent {agent}\n"
             f" IdentityFile {key}\n IdentityFile {locked}\n IdentityFile {tmp_path}/missing\n"
             f" UserKnownHostsFile {tmp_path}/known_hosts {tmp_path}/absent\n GlobalKnownHostsFile none\n"
-            " KnownHostsCommand /bin/false\n"
+            f" KnownHostsCommand /bin/echo '[%h]:2222 {public(host_key)}'\n RemoteCommand uptime\n"
         )
         environ = dict(os.environ)
         shown = describe(resolve("gpu", str(tmp_path / "config"), environ=environ), environ)
@@ -36,5 +36,6 @@ def test_what_was_resolved_and_what_there_is_to_use(tmp_path: Path) -> None:
     assert [each["source"] for each in shown["keys"]] == ["the agent (a)", str(key)]
     assert (shown["locked"], shown["passed_over"]) == ([str(locked)], [])
     assert [each["exists"] for each in shown["known_hosts"]] == [True, False]
-    assert [each["source"] for each in shown["known_keys"]] == [f"{tmp_path}/known_hosts:2"]
-    assert shown["not_obeyed"] == ["knownhostscommand /bin/false"]
+    places = [each["source"] for each in shown["known_keys"]]
+    assert places == [f"{tmp_path}/known_hosts:2", "KnownHostsCommand:1"]
+    assert shown["not_obeyed"] == ["remotecommand uptime"]

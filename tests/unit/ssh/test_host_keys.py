@@ -9,7 +9,7 @@ import pytest
 from support.sshd import keygen, public
 from support.sshhost import Config, assert_reaches, fingerprint
 
-from ddtool.errors import HostError, HostKeyChanged, HostKeyUnknown
+from ddtool.errors import ConnectTimeout, HostError, HostKeyChanged, HostKeyUnknown
 
 
 @pytest.mark.parametrize("hashed", [False, True])
@@ -101,11 +101,72 @@ def test_a_binary_list_of_revoked_keys(config: Config, tmp_path: Path) -> None:
     assert f"cannot check RevokedHostKeys {krl}" in error.message
 
 
-def test_known_by_a_command_only(config: Config) -> None:
-    """KnownHostsCommand is not run; the error says so, and what to do instead."""
+def printing(config: Config, *lines: str) -> str:
+    """A KnownHostsCommand that prints `lines` and notes its arguments."""
+    program = config.folder / "keys of hosts"
+    said = "".join(f"{line}\n" for line in lines)
+    program.write_text(
+        f"#!/bin/sh\nprintf '%s\\n' \"$*\" >> '{config.folder}/asked'\ncat <<'END'\n{said}END\n"
+    )
+    program.chmod(0o700)
+    return f'"{program}" %I %H %f %t %K %h %p %n 100%% "a b" ${{HOME}}'
+
+
+def test_known_by_a_command(config: Config) -> None:
+    """KnownHostsCommand is asked twice, with what OpenSSH gives it; its lines count beside those of the files."""
     config.know()
-    error = config.failure(HostKeyUnknown, KnownHostsCommand="/bin/echo %H")
-    assert "KnownHostsCommand is not run" in (error.why or "") and "into known_hosts" in (error.hint or "")
+    name = f"[127.0.0.1]:{config.server.port}"
+    command = printing(
+        config, f"other {public(config.server.rsa)}", f"{name} {public(config.server.ed25519)}"
+    )
+    assert_reaches(config.connect(KnownHostsCommand=command))
+    ours = (config.folder / "asked").read_text().splitlines()
+    (config.folder / "asked").unlink()
+    config.openssh(expect=True)
+    assert ours == (config.folder / "asked").read_text().splitlines()
+    assert ours[0].startswith("ORDER 127.0.0.1 NONE NONE NONE 127.0.0.1 ") and " gpu 100% a b /" in ours[0]
+    assert ours[1].startswith(f"HOSTNAME {name} SHA256:")
+
+
+def test_a_command_decides_as_a_file_does(config: Config) -> None:
+    """Also the order of key types, a changed key, a revoked one; and the bare name is not looked up, as in OpenSSH."""
+    config.know()
+    name, rsa, good = (
+        f"[127.0.0.1]:{config.server.port}",
+        public(config.server.rsa),
+        public(config.server.ed25519),
+    )
+    assert_reaches(config.connect(KnownHostsCommand=printing(config, f"{name} {rsa}")))
+    error = config.failure(
+        HostKeyChanged, KnownHostsCommand=printing(config, f"{name} {public(config.server.user)}")
+    )
+    assert "(KnownHostsCommand:1)" in (error.why or "") and "have KnownHostsCommand print" in (
+        error.hint or ""
+    )
+    revoking = printing(config, f"{name} {good}", f"@revoked * {good}", f"@revoked * {rsa}")
+    assert "revoked in KnownHostsCommand:" in (
+        config.failure(HostKeyChanged, KnownHostsCommand=revoking).why or ""
+    )
+    bare = printing(config, f"127.0.0.1 {good}")
+    assert "KnownHostsCommand has no key" in (
+        config.failure(HostKeyUnknown, KnownHostsCommand=bare).why or ""
+    )
+    config.openssh(expect=False)
+
+
+def test_a_command_that_fails_and_one_that_cannot_be_run(config: Config) -> None:
+    """The first ends the connection, in OpenSSH as well; without the second the files decide."""
+    error = config.failure(HostError, KnownHostsCommand="/bin/sh -c 'echo no network >&2; exit 3'")
+    assert "KnownHostsCommand failed" in error.message and "no network" in (error.why or "")
+    config.openssh(expect=False)
+    assert "NOPE is not set" in (config.failure(HostError, KnownHostsCommand="/bin/echo ${NOPE}").why or "")
+    config.openssh(expect=False)
+    assert "did not end" in config.failure(ConnectTimeout, 0.5, KnownHostsCommand="/bin/sleep 60").message
+    for command in ("keys %H", "/nowhere/keys %H"):
+        assert_reaches(config.connect(KnownHostsCommand=command))
+        config.openssh(expect=True)
+    config.know()
+    assert "not run: its path" in (config.failure(HostKeyUnknown, KnownHostsCommand="keys %H").why or "")
 
 
 def test_a_host_known_by_an_authority_only(config: Config) -> None:
