@@ -157,10 +157,11 @@ def test_impossible_trees_are_refused(monkeypatch, channel, fix):
 
 def test_switches():
     assert Switches.parse("verify-trace:/t.jsonl, rank-sync,kv-ledger") == Switches("/t.jsonl", True, True)
+    assert Switches.parse("every-token,verify-trace:/t.jsonl") == Switches("/t.jsonl", every_token=True)
     assert Switches.parse("") == Switches()
 
 
-@pytest.mark.parametrize("text", ["verify-trace", "kv-ledger:x", "ranksync"])
+@pytest.mark.parametrize("text", ["verify-trace", "kv-ledger:x", "every-token:1", "ranksync"])
 def test_an_unknown_switch_is_an_error(text):
     with pytest.raises(ValueError, match="DDTOOL_ENGINE_TRACE"):
         Switches.parse(text)

@@ -64,7 +64,9 @@ class Repeating:
         output.copy_(sent.repeat(self.world_size, 1))
 
 
-def make(ranks: int, graphs_up_to: int) -> tuple[steps.TreeSteps, MaskBuffer, Context]:
+def make(
+    ranks: int, graphs_up_to: int, every_token: bool = False
+) -> tuple[steps.TreeSteps, MaskBuffer, Context]:
     weight = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(1))
     shard = SimpleNamespace(
         num_org_elements=VOCAB,
@@ -75,7 +77,8 @@ def make(ranks: int, graphs_up_to: int) -> tuple[steps.TreeSteps, MaskBuffer, Co
     )
     head = ShardedTopK(SimpleNamespace(weight=weight, shard_indices=shard), SHAPE.topk, Repeating(ranks))
     mask, context = MaskBuffer(SHAPE.width, "cpu", torch.ones(20000, dtype=torch.uint8)), Context()
-    return steps.TreeSteps(SHAPE, head, mask, context, graphs_up_to=graphs_up_to), mask, context
+    made = steps.TreeSteps(SHAPE, head, mask, context, graphs_up_to=graphs_up_to, every_token=every_token)
+    return made, mask, context
 
 
 def rounds(made: tuple[steps.TreeSteps, MaskBuffer, Context]) -> list[Any]:
@@ -128,6 +131,23 @@ def test_graphs_say_what_calls_say(captures: list[Played], ranks: int) -> None:
     found = rounds(make(ranks, graphs_up_to=LARGEST))
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("graphs_up_to", [0, LARGEST])
+def test_for_a_trace_of_every_token_a_round_keeps_the_root_and_says_what_follows_it(
+    captures: list[Played], graphs_up_to: int
+) -> None:
+    taken, mask, _ = make(1, graphs_up_to, every_token=True)
+    lengths = torch.tensor([5, 9])
+    mask.reserve(lengths.tolist())
+    grown = taken.grow(torch.randn(2, SHAPE.depth, HIDDEN), torch.tensor([3, 4]), lengths)
+    slots = torch.arange(2 * SHAPE.width).view(2, -1)
+    choice = grown.trees.tokens.roll(-1, 1).contiguous()  # the first node is accepted, were it not for the trace
+    followed = taken.follow(grown, choice, slots, lengths)
+    assert followed.bonus.tolist() == choice[:, 0].tolist()
+    assert followed.gained[:, -1].tolist() == [0, 0]
+    assert followed.kept.seq_lens.tolist() == [6, 10]
+    assert followed.kept.slots[:2].tolist() == slots[:, 0].tolist()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

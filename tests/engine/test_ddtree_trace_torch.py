@@ -50,6 +50,8 @@ def test_a_waiting_file_gets_its_requests_rounds(tmp_path: Path) -> None:
     assert list((tmp_path / UNIT).iterdir()) == []
     assert (line["rid"], line["round"], line["position"]) == (trace.rid, 3, 17)
     assert (line["path_ranks"], line["accepted"]) == ([0, 1], 2)
+    assert line["root"] == 9
+    assert line["bonus"] == line["ids"][1][1], "the stand-in's target says at each node what the node says"
     paths: list[tuple[int, ...]] = [()]
     for parent, rank in zip(line["parents"][1:], line["ranks"][1:], strict=True):
         paths.append((*paths[parent], rank))

@@ -85,7 +85,8 @@ def trace_lines(done: Round, rows: Iterable[int]) -> list[str]:
     trees = done.grown.trees
     logprobs, ids = done.grown.logprobs.tolist(), done.grown.ids.tolist()
     parents, ranks = trees.parents.tolist(), trees.ranks.tolist()
-    nodes = done.nodes.tolist()
+    nodes, choice = done.nodes.tolist(), done.choice.tolist()
+    roots = trees.tokens[:, 0].tolist()
     lines = []
     for row in rows:
         req, taken = done.batch.reqs[row], done.accepted[row]
@@ -93,12 +94,14 @@ def trace_lines(done: Round, rows: Iterable[int]) -> list[str]:
             "rid": req.rid,
             "round": req.spec_verify_ct - 1,  # this one is counted already
             "position": done.positions[row],
+            "root": roots[row],
             "logprobs": logprobs[row],
             "ids": ids[row],
             "parents": parents[row],
             "ranks": ranks[row],
             "path_ranks": [ranks[row][node] for node in nodes[row][1 : taken + 1]],
             "accepted": taken,
+            "bonus": choice[row][nodes[row][taken]],  # the round's last token
         }
         lines.append(json.dumps(line) + "\n")
     return lines

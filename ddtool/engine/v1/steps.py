@@ -70,7 +70,7 @@ class Context(Protocol):
 class TreeSteps:
     """`grow` before the target's forward, `follow` and `absorb` after it; results are valid until the next round.
 
-    graphs_up_to: the largest batch whose steps are graphs; 0 for none.
+    graphs_up_to: the largest batch whose steps are graphs; 0 for none. every_token: keep no drafted token, for a trace.
     """
 
     def __init__(
@@ -81,7 +81,9 @@ class TreeSteps:
         context: Context,
         *,
         graphs_up_to: int,
+        every_token: bool = False,
     ) -> None:
+        self._every_token = every_token
         self._builder = TreeBuilder(shape.depth, shape.topk, shape.budget, shape.chain_seed, head.device)
         self._head, self._mask, self._context, self._depth = head, mask, context, shape.depth
         self._graphs_up_to = graphs_up_to
@@ -175,6 +177,8 @@ class TreeSteps:
         self, grown: Grown, choice: torch.Tensor, slots: torch.Tensor, seq_lens: torch.Tensor
     ) -> Followed:
         nodes, lengths = accept(grown.trees, choice, self._depth)
+        if self._every_token:  # the root alone is kept, and what the target says after it
+            nodes, lengths = torch.zeros_like(nodes), torch.zeros_like(lengths)
         said = choice.gather(1, nodes)
         positions, places = grown.positions.gather(1, nodes), slots.gather(1, nodes).to(torch.int64)
         return Followed(

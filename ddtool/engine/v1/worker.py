@@ -64,13 +64,19 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
         graph_mask = self.model_runner.attn_backend.cuda_graph_custom_mask if graphs else None
         self._mask = MaskBuffer(shape.width, self.device, graph_mask)
         self._context = DraftContext(self)
+        switches = Switches.from_environment()
         self._steps = TreeSteps(
-            shape, head, self._mask, self._context, graphs_up_to=graphs.max_bs if graphs else 0
+            shape,
+            head,
+            self._mask,
+            self._context,
+            graphs_up_to=graphs.max_bs if graphs else 0,
+            every_token=switches.every_token,
         )
         self._gained = Arrival(server_args.max_running_requests, shape.depth + 2, self.device)
         self._choose = Chooser(shape.width, server_args.random_seed, self.device)
         self._metrics = self._make_metrics()
-        self._observers = observers(Switches.from_environment(), self, get_tp_group())
+        self._observers = observers(switches, self, get_tp_group())
         if self.tp_rank == 0:
             logger.info(
                 "DDTREE ready: ddtool engine %s on SGLang %s, draft width %d, verify width %d (budget %d), top-k %d, "
