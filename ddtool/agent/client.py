@@ -16,10 +16,13 @@ MOST_BYTES = 32 << 20  # of an answer; it travels on in one frame
 
 
 class Key(NamedTuple):
-    """A service's API key, and the unit that it is for: nobody else who listens on the port may be sent it."""
+    """A service's API key, and the unit that it is for: nobody else who listens on the port may be sent it.
+
+    Without a unit it is for whoever listens there: a server that the operator named by its address.
+    """
 
     value: str
-    unit: str
+    unit: Optional[str]
 
 
 class Answer(NamedTuple):
@@ -43,7 +46,7 @@ def request(
     headers = {"Authorization": f"Bearer {api_key.value}"} if api_key else {}
     try:
         connection.connect()
-        if api_key:
+        if api_key and api_key.unit is not None:
             listener.check(connection.sock, api_key.unit)
         with _deadline(connection.sock, timeout) as late:
             if payload is None:

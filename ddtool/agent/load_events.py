@@ -1,0 +1,124 @@
+"""What SGLang streams from /generate, read with as little work as the numbers need.
+
+An event is `data: {"text", "output_ids", "meta_info": {"id", "finish_reason", "prompt_tokens", …, "completion_tokens",
+"cached_tokens"}}`, then `data: [DONE]`; text and ids are of the whole completion so far, so events grow, and parsing
+each would cost the square of its length. Of an event only `completion_tokens` is looked for, from its end; the last
+one is kept and parsed. It alone has `spec_verify_ct`, `spec_correct_drafts_histogram` and the finish reason's object.
+
+With `--incremental-streaming-output` text and ids are of the event alone. Numbers stay the same; where the text is
+wanted, the second event shows which of the two it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, List, Optional
+
+DATA = b"data:"
+DONE = b"[DONE]"
+# A text that says so has its quotes escaped, so it cannot be taken for the field.
+TOKENS = b'"completion_tokens"'
+_COUNT = re.compile(rb'"completion_tokens":\s*(\d+)')
+ERROR_CHARS = 500
+
+Json = Dict[str, Any]
+
+
+class Unreadable(ValueError):
+    """An event that is none of SGLang's."""
+
+
+class Answer:
+    """The events of one request. `chunks`: `[[seconds since it was sent, completion tokens so far], …]`, one for each
+    event with new tokens."""
+
+    def __init__(self, keep_text: bool) -> None:
+        self.sent = 0.0
+        self.chunks: List[List[float]] = []
+        self.tokens = 0
+        self.error: Optional[str] = None
+        self.done = False
+        self._last = b""
+        self._seen = 0
+        self._keep_text = keep_text
+        self._pieces: Optional[List[Json]] = None  # of an incremental stream
+
+    def take(self, event: bytes, now: float) -> None:
+        at = event.rfind(TOKENS)
+        found = _COUNT.match(event, at) if at >= 0 else None
+        if found is None:
+            self._other(event)
+            return
+        tokens = int(found.group(1))
+        if tokens > self.tokens:
+            self.chunks.append([round(now - self.sent, 6), tokens])
+            self.tokens = tokens
+        if self._keep_text:
+            self._keep(event)
+        self._last = event
+
+    def _other(self, event: bytes) -> None:
+        data = event.partition(DATA)[2].strip()
+        if data == DONE:
+            self.done = True
+        elif data:
+            self.error = self.error or said(data)
+
+    def _keep(self, event: bytes) -> None:
+        self._seen += 1
+        if self._seen == 2 and len(parsed(event).get("output_ids") or ()) < self.tokens:
+            self._pieces = [parsed(self._last)]
+        if self._pieces is not None:
+            self._pieces.append(parsed(event))
+
+    def fields(self) -> Json:
+        """Of a sample: its counts, how it finished, and (where kept) what was said."""
+        last = parsed(self._last) if self._last else {}
+        meta = last.get("meta_info") or {}
+        finish = meta.get("finish_reason") or {}
+        kind = finish.get("type") if isinstance(finish, dict) else str(finish)
+        if kind == "abort" and self.error is None:
+            self.error = f"the server aborted it: {str(finish.get('message'))[:ERROR_CHARS]}"
+        found: Json = {
+            "prompt_tokens": meta.get("prompt_tokens"),
+            "cached_tokens": meta.get("cached_tokens"),
+            "completion_tokens": self.tokens,
+            "verify_ct": meta.get("spec_verify_ct"),
+            "finish": kind or None,
+        }
+        drafts = meta.get("spec_correct_drafts_histogram") or meta.get("spec_accept_histogram")
+        if drafts:
+            found["drafts_histogram"] = drafts
+        if self._keep_text:
+            pieces = self._pieces or [last]
+            found["text"] = "".join(piece.get("text") or "" for piece in pieces)
+            found["output_ids"] = [token for piece in pieces for token in piece.get("output_ids") or ()]
+        return found
+
+
+def parsed(event: bytes) -> Json:
+    data = event.partition(DATA)[2]
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"an event is not JSON: {shown(data)}") from error
+    if not isinstance(value, dict):
+        raise Unreadable(f"an event is not an object: {shown(data)}")
+    return value
+
+
+def said(body: bytes) -> str:
+    """The message in an error's body, in each of the forms that SGLang gives it; else the body itself."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return shown(body)
+    for key in ("error", "message", "detail"):
+        while isinstance(value, dict) and key in value:
+            value = value[key]
+    return value[:ERROR_CHARS] if isinstance(value, str) else shown(body)
+
+
+def shown(data: bytes) -> str:
+    return data[:ERROR_CHARS].decode(errors="replace").strip()
