@@ -1,0 +1,264 @@
+"""The plots of a benchmark. Each is left out where its numbers are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import log10
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from ddtool.bench.report.svg import GRID, INK, MARKERS, MUTED, Plot, arm_colour, axes, plot
+from ddtool.bench.report.values import Json, look, number, plain_text, pooled, workload_name, workloads_of
+
+LOG_FROM = 12.0
+"""Largest over smallest value from which on an axis is logarithmic."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """An arm's line: x, y, and the lowest and highest value behind each y."""
+
+    name: str
+    colour: str
+    marker: str
+    x: list[float]
+    y: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def bench_plots(result: Json, arms: Sequence[str]) -> list[Plot]:
+    """All plots of a `ddtool.bench/1`. arms: in the page's order, which gives them their colours."""
+    cells = result.get("cells") or []
+    made: list[Plot | None] = []
+    for number_, alike in enumerate(workloads_of(cells)):
+        made += [
+            throughput(alike, arms, f"throughput{number_}"),
+            latency(alike, arms, "ttft_ms", "Time to first token", f"ttft{number_}"),
+            latency(alike, arms, "tpot_ms", "Time per output token", f"tpot{number_}"),
+            accepted(alike, arms, f"accepted{number_}"),
+        ]
+    return [each for each in made if each is not None]
+
+
+def throughput(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | None:
+    """Output tok/s by load: a line for each arm, or a bar where only one load was tried."""
+    lines = series(
+        cells, arms, lambda row: look(row, "tok_s", "median"), lambda row: look(row, "tok_s", "values")
+    )
+    title = f"Throughput: {workload_name(cells[0])}"
+    if not lines:
+        return None
+    alt = told(lines, "tok/s", load_name(cells))
+    if len(loads(cells)) == 1:
+        return bars(lines, title, "output tok/s (line: lowest to highest pass)", alt, prefix)
+    with axes() as ax:
+        for each in lines:
+            errors = [
+                [y - low for y, low in zip(each.y, each.low, strict=True)],
+                [high - y for y, high in zip(each.y, each.high, strict=True)],
+            ]
+            ax.errorbar(each.x, each.y, yerr=errors, color=each.colour, marker=each.marker, capsize=2)
+        by_load(ax, cells)
+        rising(ax, lines, "output tok/s")
+        label_ends(ax, lines)
+        return plot(ax, title, alt, prefix)
+
+
+def latency(cells: Sequence[Json], arms: Sequence[str], metric: str, name: str, prefix: str) -> Plot | None:
+    """A latency by load: p50 as a line, p99 dashed."""
+    lines = series(cells, arms, lambda row: look(row, metric, "p50"))
+    tails = series(cells, arms, lambda row: look(row, metric, "p99"))
+    title = f"{name}: {workload_name(cells[0])}"
+    if not lines:
+        return None
+    alt = told(lines, "ms (p50)", load_name(cells))
+    if len(loads(cells)) == 1:
+        return bars(lines, title, "ms, p50", alt, prefix)
+    with axes() as ax:
+        for each in lines:
+            ax.plot(each.x, each.y, color=each.colour, marker=each.marker)
+        for each in tails:
+            ax.plot(each.x, each.y, color=each.colour, linestyle=(0, (2, 2)), linewidth=1)
+        by_load(ax, cells)
+        rising(ax, [*lines, *tails], "ms (p99 dashed)")
+        label_ends(ax, lines)
+        return plot(ax, title, alt, prefix)
+
+
+def accepted(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | None:
+    """Share of rounds by the tokens they gave, a row of bars for each arm."""
+    counts = pooled(cells)
+    rows = [arm for arm in arms if arm in counts]
+    if not rows:
+        return None
+    lengths = range(1, max(map(max, counts.values())) + 1)
+    shares = {
+        arm: [counts[arm].get(n, 0) / (sum(counts[arm].values()) or 1) for n in lengths] for arm in rows
+    }
+    means = {arm: sum(n * share for n, share in zip(lengths, shares[arm], strict=True)) for arm in rows}
+    most = max(map(max, shares.values()))
+    with axes(height=0.62 + 0.5 * len(rows), left=0.95, right=0.75, top=0.16) as ax:
+        for row, arm in enumerate(rows):
+            base = len(rows) - 1 - row
+            heights = [share / most * 0.8 for share in shares[arm]]
+            ax.bar(lengths, heights, bottom=base, width=0.8, color=arm_colour(arms.index(arm)))
+            ax.axhline(base, color=MUTED, linewidth=0.6)
+            ax.annotate(
+                f"{means[arm]:.2f}", (1.02, base + 0.2), xycoords=("axes fraction", "data"), color=INK
+            )
+        ax.annotate("mean", (1.02, len(rows) - 0.2), xycoords=("axes fraction", "data"), color=MUTED)
+        ax.set_yticks([len(rows) - 1 - row + 0.3 for row in range(len(rows))], [short(arm) for arm in rows])
+        ax.tick_params(axis="y", length=0)
+        ax.grid(visible=False)
+        ax.spines["left"].set_visible(False)
+        ax.set_ylim(0, len(rows))
+        ax.set_xticks(list(lengths))
+        ax.set_xlabel(f"tokens a round gave (highest bar: {most:.0%} of rounds)")
+        alt = "; ".join(f"{plain_text(arm)} {means[arm]:.2f} tokens a round" for arm in rows)
+        return plot(ax, f"Accepted length: {workload_name(cells[0])}", alt, prefix)
+
+
+def series(
+    cells: Sequence[Json],
+    arms: Sequence[str],
+    read: Callable[[Any], float | None],
+    spread: Callable[[Any], list[float] | None] = lambda row: None,
+) -> list[Series]:
+    """What `read` gives for each arm at each load; arms without any number are left out."""
+    made = []
+    for index, arm in enumerate(arms):
+        points = []
+        for cell in sorted(cells, key=load_of):
+            row = look(cell, "arms", arm)
+            value = read(row) if row else None
+            if value is not None:
+                behind = [value, *(spread(row) or [])]
+                points.append((load_of(cell), value, min(behind), max(behind)))
+        if points:
+            x, y, low, high = map(list, zip(*points, strict=True))
+            made.append(Series(arm, arm_colour(index), MARKERS[index % len(MARKERS)], x, y, low, high))
+    return made
+
+
+def load_of(cell: Json) -> float:
+    where = cell["cell"]
+    return float(where["rate"] if where.get("rate") is not None else where.get("concurrency") or 0)
+
+
+def loads(cells: Iterable[Json]) -> list[float]:
+    return sorted({load_of(cell) for cell in cells})
+
+
+def load_name(cells: Sequence[Json]) -> str:
+    return "requests per second" if look(cells[0], "cell", "rate") is not None else "requests at a time"
+
+
+def by_load(ax: Axes, cells: Sequence[Json]) -> None:
+    """The axis of loads: those tried are its ticks, as many as there is room for."""
+    tried = loads(cells)
+    ax.set_xlabel(load_name(cells))
+    if tried[0] > 0 and tried[-1] / tried[0] >= 8:
+        ax.set_xscale("log", base=2)
+    step = -(-len(tried) // 8)
+    ax.xaxis.set_major_locator(FixedLocator(tried[::-1][::step]))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(lambda value, _: number(value))
+
+
+def rising(ax: Axes, lines: Sequence[Series], name: str) -> None:
+    """The axis of values: from zero, or logarithmic where the values differ by orders."""
+    values = [value for each in lines for value in (*each.low, *each.high)]
+    if min(values) > 0 and max(values) / min(values) > LOG_FROM:
+        ax.set_yscale("log")
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_locator(FixedLocator(ticks(min(values), max(values))))
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        name += ", logarithmic"
+    else:
+        ax.set_ylim(0, max(values) * 1.08 or 1)
+    ax.set_ylabel(name)
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10 … between two values, or powers of ten where those would be too many."""
+    exponents = range(int(log10(low)) - 1, int(log10(high)) + 2)
+    steps = (1, 2, 5) if high / low < 300 else (1,)
+    return [step * 10.0**e for e in exponents for step in steps if low * 0.9 <= step * 10.0**e <= high * 1.1]
+
+
+def label_ends(ax: Axes, lines: Sequence[Series]) -> None:
+    """Each line's name at its right end, moved up or down where names would meet."""
+    ax.figure.canvas.draw()
+    height = ax.bbox.height
+    wanted = [(ax.transData.transform((each.x[-1], each.y[-1]))[1] - ax.bbox.y0, each) for each in lines]
+    wanted.sort(key=lambda pair: pair[0])
+    gap = 9.5 * ax.figure.dpi / 72
+    for place, (_, each) in zip(spread([at for at, _ in wanted], gap, height), wanted, strict=True):
+        ax.annotate(
+            short(each.name),
+            (1.03, place / height),
+            xycoords="axes fraction",
+            color=each.colour,
+            va="center",
+            fontsize=8.5,
+        )
+
+
+def spread(places: Sequence[float], gap: float, most: float) -> list[float]:
+    """Ascending places at least `gap` apart, near where they were and, if that can be, none above `most`."""
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + gap) if moved else max(place, 0.0))
+    for index in range(len(moved) - 1, -1, -1):
+        above = moved[index + 1] - gap if index + 1 < len(moved) else most
+        moved[index] = min(moved[index], max(above, index * gap))
+    return moved
+
+
+def bars(lines: Sequence[Series], title: str, unit: str, alt: str, prefix: str) -> Plot:
+    """One bar from zero for each arm."""
+    with axes(height=0.62 + 0.34 * len(lines), left=0.95, right=0.55) as ax:
+        places = range(len(lines) - 1, -1, -1)
+        values = [each.y[0] for each in lines]
+        errors = [[each.y[0] - each.low[0] for each in lines], [each.high[0] - each.y[0] for each in lines]]
+        ax.barh(
+            places,
+            values,
+            color=[each.colour for each in lines],
+            height=0.7,
+            xerr=errors,
+            ecolor=INK,
+            capsize=2,
+        )
+        for place, each in zip(places, lines, strict=True):
+            ax.annotate(
+                number(each.y[0]), (each.high[0], place), (4, 0), textcoords="offset points", va="center"
+            )
+        ax.set_yticks(places, [short(each.name) for each in lines])
+        ax.tick_params(axis="y", length=0)
+        ax.grid(visible=True, axis="x", color=GRID)
+        ax.grid(visible=False, axis="y")
+        ax.set_xlabel(unit)
+        return plot(ax, title, alt, prefix)
+
+
+def short(arm: str, most: int = 12) -> str:
+    """An arm's name as a plot has room for. No `$`: matplotlib would read mathematics."""
+    text = plain_text(arm).replace("$", "＄")
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def told(lines: Sequence[Series], unit: str, load: str) -> str:
+    """The plot in words: each arm from its first to its last value."""
+    first, last = number(lines[0].x[0]), number(lines[0].x[-1])
+    where = f"at {first} {load}" if first == last else f"from {first} to {last} {load}"
+    parts = (
+        f"{plain_text(each.name)} {number(each.y[0])}"
+        + (f" to {number(each.y[-1])}" if len(each.y) > 1 else "")
+        for each in lines
+    )
+    return f"{unit} {where}: " + "; ".join(parts)

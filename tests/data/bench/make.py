@@ -1,0 +1,363 @@
+"""Writes the examples beside it: made-up numbers of a machine like eight GPUs with a large mixture of experts.
+
+`result.json`, `tune.json` and `compare.json` have the schemas of `bench`, `tune` and `bench compare`; `ugly.json` has
+what goes wrong at once. Nothing here was measured: a small model of a round and a fixed seed make all of it, so that
+the numbers agree with each other. Run it again after a change: `python tests/data/bench/make.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).parent
+MADE_UP = "example: every number here is made up by tests/data/bench/make.py; nothing was measured"
+ARMS = {"plain": 1, "chain": 8, "tree:8:4": 9, "tree:12": 13, "tree:16": 17, "tree:32": 33}
+ACCEPTED = {"plain": 1.0, "chain": 3.5, "tree:8:4": 3.62, "tree:12": 3.93, "tree:16": 4.12, "tree:32": 4.6}
+WORKLOADS = {"code": 1.1, "chat": 0.86}
+BLOCK, VISITS, REPEATS = 8, 2, 3
+FINGERPRINT = {
+    "commit": "afa5488",
+    "wheels": {
+        "sglang": "sha256:5b0c6e1f4a7d92c38e10b7f6a4d3c2e19f8b7a6d5c4e3f2a1b0c9d8e7f6a5b4c",
+        "ddtool": "sha256:0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
+    },
+    "engine": "sha256:9c1185a5c5e9fc54612808977ee8f548b2258d31",
+    "flags": "--tp 8 --attention-backend flashinfer --cuda-graph-max-bs 64 --mem-fraction-static 0.86",
+    "driver": "590.44.01",
+    "card": "8 x NVIDIA H200",
+    "prompts": "sha256:4e07408562bedb8b60ce05c1decfe3ad16b72230967de01f640b7e4729b49fce",
+    "temperature": 0.0,
+    "seed": 7,
+}
+
+
+def verify_ms(tokens: float, context: int = 1024) -> float:
+    """Milliseconds to verify so many tokens at once: experts are read until all are touched, then it is compute."""
+    return 17 + 9 * (1 - math.exp(-tokens / 40)) + 0.11 * tokens + 0.0002 * context
+
+
+def drafted_ms(arm: str, concurrency: int) -> dict[str, float]:
+    """The parts of a round beside verifying it."""
+    if arm == "plain":
+        return {"draft": 0.0, "tree": 0.0, "other": 0.9}
+    tree = 0.0 if arm == "chain" else 0.25 + 0.012 * ARMS[arm]
+    return {"draft": 1.4 + 0.012 * concurrency, "tree": tree, "other": 0.9 + 0.004 * concurrency}
+
+
+def round_ms(arm: str, concurrency: int, context: int = 1024) -> float:
+    return verify_ms(ARMS[arm] * concurrency, context) + sum(drafted_ms(arm, concurrency).values())
+
+
+def near(random_: random.Random, value: float, relative: float = 0.01) -> float:
+    return round(value * random_.gauss(1, relative), 4)
+
+
+def histogram(mean: float, steps: int) -> dict[str, int]:
+    """Rounds by the tokens they gave, 1 to BLOCK, with about this mean."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        keep = (low + high) / 2
+        low, high = (keep, high) if sum(keep**depth for depth in range(BLOCK)) < mean else (low, keep)
+    shares = [keep**depth * ((1 - keep) if depth < BLOCK - 1 else 1) for depth in range(BLOCK)]
+    return {
+        str(length + 1): round(share * steps) for length, share in enumerate(shares) if share * steps >= 0.5
+    }
+
+
+def acceptance(arm: str, workload: str, tokens: int) -> dict[str, Any] | None:
+    if arm == "plain":
+        return None
+    counts = histogram(
+        min(ACCEPTED[arm] * WORKLOADS[workload], 7.2), round(tokens / ACCEPTED[arm] / WORKLOADS[workload])
+    )
+    steps = sum(counts.values())
+    reached = [sum(n for length, n in counts.items() if int(length) > depth) for depth in range(1, BLOCK)]
+    return {
+        "mean": round(sum(int(length) * n for length, n in counts.items()) / steps, 4),
+        "histogram": counts,
+        "by_depth": [round(n / steps, 4) for n in reached],
+    }
+
+
+def spread_of(random_: random.Random, p50: float, tail: float) -> dict[str, float]:
+    p50 = near(random_, p50)
+    return {"p50": p50, "p95": round(p50 * tail, 3), "p99": round(p50 * tail * 1.3, 3)}
+
+
+def arm_of(random_: random.Random, arm: str, workload: str, concurrency: int) -> dict[str, Any]:
+    tokens = 512 * 32 * max(1, concurrency // 8)
+    accept = acceptance(arm, workload, tokens)
+    length = accept["mean"] if accept else 1.0
+    turn = round_ms(arm, concurrency)
+    values = [near(random_, concurrency * length / turn * 1000, 0.008) for _ in range(VISITS * REPEATS)]
+    per_user = [round(value / concurrency * 1.02, 4) for value in values]
+    prefill = 95 + 14 * concurrency
+    return {
+        "passes": len(values),
+        "tok_s": {"median": round(median(values), 4), "values": values},
+        "tok_s_user": {"median": round(median(per_user), 4), "values": per_user},
+        "ttft_ms": spread_of(random_, prefill, 1.7),
+        "itl_ms": spread_of(random_, turn / length, 2.4 if accept else 1.2),
+        "tpot_ms": spread_of(random_, turn / length, 1.25),
+        "e2e_ms": spread_of(random_, prefill + 511 * turn / length, 1.3),
+        "accept": accept,
+        "round_ms": near(random_, turn, 0.004),
+        "verify_steps": sum(accept["histogram"].values()) if accept else None,
+        "errors": 0,
+        "goodput": near(random_, concurrency * length / turn * 1000 / 512 * 0.97),
+        "gpu": {"memory_mib": 128_431 + 37 * concurrency, "power_w": round(380 + 3.1 * concurrency, 1)},
+        "stable": True,
+        "spread": round((max(values) - min(values)) / median(values), 4),
+    }
+
+
+def cell_of(random_: random.Random, workload: str, concurrency: int) -> dict[str, Any]:
+    arms = {arm: arm_of(random_, arm, workload, concurrency) for arm in ARMS}
+    return {
+        "cell": {
+            "key": f"{workload}-c{concurrency}",
+            "workload": workload,
+            "concurrency": concurrency,
+            "rate": None,
+            "temperature": 0.0,
+            "prompts": 32,
+            "max_tokens": 512,
+        },
+        "arms": arms,
+        "ratios": [ratio(arm, arms[arm], arms["chain"]) for arm in ARMS if arm != "chain"],
+    }
+
+
+def ratio(arm: str, ours: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    pairs = [a / b for a, b in zip(ours["tok_s"]["values"], base["tok_s"]["values"], strict=True)]
+    return {
+        "arm": arm,
+        "base": "chain",
+        "metric": "tok_s",
+        "ratio": round(median(pairs), 4),
+        "low": round(min(pairs), 4),
+        "high": round(max(pairs), 4),
+        "pairs": len(pairs),
+    }
+
+
+def lossless_of(
+    arm: str, cell: str, equal: int, divergences: list[dict[str, Any]], verdict: str
+) -> dict[str, Any]:
+    return {
+        "arm": arm,
+        "cell": cell,
+        "samples": 32,
+        "equal": equal,
+        "divergences": divergences,
+        "distribution": None,
+        "verdict": verdict,
+    }
+
+
+def result() -> dict[str, Any]:
+    random_ = random.Random(7)
+    cells = [cell_of(random_, workload, c) for workload in WORKLOADS for c in (1, 4, 16, 64)]
+    shaky = cells[3]["arms"]["tree:32"]
+    shaky.update(stable=False, spread=0.0831, errors=2)
+    near_tie = {"index": 17, "position": 203, "expected": 1126, "found": 279, "gap": 0.0078, "near_tie": True}
+    return {
+        "schema": "ddtool.bench/1",
+        "run": "20261130-014212-3fa9",
+        "profile": "k26-example",
+        "host": "gpu-example",
+        "fingerprint": FINGERPRINT,
+        "taints": ["another process held memory on GPU 3: python (pid 41211), 1.4 GiB"],
+        "warnings": [
+            MADE_UP,
+            "code-c64: tok/s of tree:32 varies by 8.3 % between passes: more repeats are needed",
+        ],
+        "cells": cells,
+        "lossless": [
+            lossless_of("chain", "code-c1", 32, [], "equal"),
+            lossless_of("tree:16", "code-c1", 31, [near_tie], "near-ties"),
+        ],
+        "objective": {
+            "tok_s": 150,
+            "concurrency": 1,
+            "measured": cells[0]["arms"]["tree:12"]["tok_s"]["median"],
+            "met": True,
+        },
+    }
+
+
+def tune() -> dict[str, Any]:
+    random_ = random.Random(11)
+    verify, predicted, measured = [], [], []
+    for context in (1024, 8192):
+        for concurrency in (1, 16):
+            for width in (8, 9, 13, 17, 25, 33, 49, 65):
+                cost = near(random_, verify_ms(width * concurrency, context), 0.012)
+                parts = {
+                    "draft_ms": near(random_, 1.4 + 0.012 * concurrency),
+                    "tree_ms": near(random_, 0.25 + 0.012 * width),
+                }
+                turn = round(cost + sum(parts.values()) + 0.9, 4)
+                verify.append(
+                    {
+                        "width": width,
+                        "concurrency": concurrency,
+                        "context": context,
+                        "round_ms": turn,
+                        "verify_ms": cost,
+                        **parts,
+                    }
+                )
+    for concurrency in (1, 16):
+        for arm in ARMS:
+            exact = concurrency * ACCEPTED[arm] / round_ms(arm, concurrency) * 1000
+            values = [near(random_, exact, 0.008) for _ in range(3)]
+            where = {"arm": arm, "concurrency": concurrency, "context": 1024}
+            predicted.append({**where, "tok_s": near(random_, exact, 0.02)})
+            if arm in {"chain", "tree:12", "tree:16", "tree:32"}:
+                measured.append({**where, "tok_s": median(values), "values": values})
+    return {
+        "schema": "ddtool.tune/1",
+        "run": "20261130-021500-77b0",
+        "profile": "k26-example",
+        "host": "gpu-example",
+        "fingerprint": FINGERPRINT,
+        "taints": [],
+        "warnings": [MADE_UP],
+        "verify": verify,
+        "fit": {
+            "model": "a + b(1 - exp(-t/s)) + c t, t = width x concurrency",
+            "params": {"a": 17.3, "b": 8.9, "s": 41.2, "c": 0.1097},
+            "rel_error": 0.0134,
+        },
+        "acceptance": [
+            {
+                "budget": ARMS[arm] - 1,
+                "topk": 4 if arm == "tree:8:4" else 8,
+                "predicted": near(random_, ACCEPTED[arm], 0.02),
+                "measured": ACCEPTED[arm] if arm != "tree:8:4" else None,
+            }
+            for arm in ARMS
+            if arm.startswith("tree")
+        ],
+        "predicted": predicted,
+        "measured": measured,
+        "experts": [
+            {"width": width, "distinct": round(384 * (1 - (1 - 8 / 384) ** (0.8 * width)), 1), "of": 384}
+            for width in (1, 8, 9, 13, 17, 25, 33, 49, 65)
+        ],
+        "split": [
+            {"arm": arm, "step": step, "ms": round(ms, 3)}
+            for arm in ARMS
+            for step, ms in {"verify": verify_ms(ARMS[arm]), **drafted_ms(arm, 1)}.items()
+            if ms
+        ],
+        "recommendation": {
+            "arm": "tree:12",
+            "concurrency": 1,
+            "why": "one at a time tree:12 gives 3.9 tokens a round, for 1.6 ms more; from 16 on the chain is faster",
+            "overlay": "extends: k26-example\nspeculative:\n  algorithm: DDTREE\n  budget: 12\n  topk: 8\n",
+            "gain_over_chain": 0.034,
+        },
+        "checks": [
+            {"name": "fit", "ok": True, "detail": "relative error 1.3 % over 32 points"},
+            {"name": "prediction", "ok": True, "detail": "within 10 % of measured for 4 of 4 arms"},
+            {
+                "name": "neighbours",
+                "ok": False,
+                "detail": "tree:16 is 0.4 % faster than the recommended tree:12: inside the noise",
+            },
+        ],
+    }
+
+
+def ugly() -> dict[str, Any]:
+    """A run in which much went wrong, with names by somebody who means ill."""
+    random_ = random.Random(3)
+    nothing = dict.fromkeys(("p50", "p95", "p99"))
+    failed = {
+        "passes": 0,
+        "tok_s": {"median": None, "values": []},
+        "tok_s_user": {"median": None, "values": []},
+        "ttft_ms": nothing,
+        "itl_ms": nothing,
+        "tpot_ms": nothing,
+        "e2e_ms": nothing,
+        "accept": None,
+        "round_ms": None,
+        "verify_steps": None,
+        "errors": 128,
+        "goodput": None,
+        "gpu": None,
+        "stable": False,
+        "spread": None,
+    }
+    cells = []
+    for number in range(40):
+        cell = cell_of(random_, "code", 1)
+        name = f"a-prompt-set-of-our-own-with-a-rather-long-name-{number % 4}"
+        cell["cell"].update(
+            key=f"{name}-r{number + 0.5}-t1",
+            workload=name,
+            concurrency=None,
+            rate=number + 0.5,
+            temperature=1.0,
+        )
+        arms = cell["arms"]
+        cell["arms"] = {
+            "chain": arms["chain"],
+            "tree:32": failed,
+            "<script>alert('arm')</script>": {
+                **arms["tree:16"],
+                "accept": None,
+                "ttft_ms": None,
+                "gpu": None,
+            },
+            "[red]an arm\x1b[31m whose name goes on and on, by an operator who likes to write[/red]": arms[
+                "tree:12"
+            ],
+        }
+        cell["ratios"] = [row for row in cell["ratios"] if row["arm"] == "tree:32"] if number == 0 else []
+        cells.append(cell)
+    cells[1]["arms"] = {}
+    cells[2]["arms"]["chain"]["tok_s"]["median"] = 12_345_678.9
+    return {
+        "schema": "ddtool.bench/1",
+        "run": "20261130-014212-dead",
+        "profile": "<img src=x onerror=alert(1)>",
+        "host": "</title><script>alert('host')</script>\x1b]0;owned\x07",
+        "fingerprint": {"commit": None, "wheels": {}, "flags": ["--tp", "8", "</td>"], "prompts": "ü" * 300},
+        "taints": [
+            "tree:32: \x1b[2Jeager mode " + "very " * 60 + "slow",
+            "<b>live diagnostics</b>: graph-copy",
+        ],
+        "warnings": ["w" * 500],
+        "cells": cells,
+        "lossless": [
+            {
+                "arm": "tree:32",
+                "cell": "code",
+                "samples": 0,
+                "equal": 0,
+                "divergences": [],
+                "distribution": None,
+                "verdict": "differs",
+            }
+        ],
+        "objective": {"tok_s": 150, "concurrency": 1, "measured": None, "met": False},
+    }
+
+
+def main() -> None:
+    for make in (result, tune, ugly):
+        text = json.dumps(make(), indent=1, ensure_ascii=True)
+        (HERE / f"{make.__name__}.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
