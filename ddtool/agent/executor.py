@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import audit, disk, lock, releases
 from .adopt_steps import ADOPT_STEPS
+from .bench_steps import BENCH_STEPS
 from .disk import atomic_write
 from .errors import AgentError, Locked
 from .experiment_steps import EXPERIMENT_STEPS
@@ -124,7 +125,7 @@ def failure(error: BaseException) -> Dict[str, Any]:
 
 
 def steps_of(this: Run) -> List[Step]:
-    kinds = {**STEPS, **EXPERIMENT_STEPS, **ADOPT_STEPS, **INSTALL_STEPS}
+    kinds = {**STEPS, **EXPERIMENT_STEPS, **ADOPT_STEPS, **INSTALL_STEPS, **BENCH_STEPS}
     return [kinds[item["step"]](number, item) for number, item in enumerate(this.plan["steps"])]
 
 

@@ -16,6 +16,7 @@ from typing import Any, Awaitable, Callable, Dict, List, NamedTuple, Optional, S
 
 from . import client, load_metrics
 from .load_events import Answer, Unreadable, said
+from .load_gpu import Sampler
 from .load_http import Connection, Exchange, Server
 
 STOP_POLL_S = 0.1
@@ -24,7 +25,6 @@ DIGITS = 6  # of seconds
 
 Json = Dict[str, Any]
 Write = Callable[[Json], None]
-Gpu = Callable[[], Optional[Json]]
 
 
 class Stopped(Exception):
@@ -40,12 +40,12 @@ class Request(NamedTuple):
     data: bytes  # head and body, as they are sent
 
 
-def run_pass(spec: Json, write: Write, stop: threading.Event, gpu: Optional[Gpu] = None) -> Json:
+def run_pass(spec: Json, write: Write, stop: threading.Event, gpu: Optional[Sampler] = None) -> Json:
     """Run a pass: write its `begin`, a `sample` for each request when it ends, and its `end`, which is returned.
 
     `spec`: `{pass, attempt, address, port, api_key, requests: [{index, prompt, body}], concurrency | rate, seed,
     warmup: [requests], flush_cache, timeout_s, keep_text, server?, fresh?}`. `api_key`: a client.Key, a str (which goes
-    to whoever listens there) or null. `fresh`: the server started for this pass. `gpu` is asked after the last answer.
+    to whoever listens there) or null. `fresh`: the server started for this pass. `gpu`: open, on the server's host.
 
     Raises Stopped or NoServer, and then the pass has no end. A request that fails is a sample with an `error`.
     """
@@ -71,7 +71,7 @@ async def _stoppable(this: _Pass, stop: threading.Event) -> Json:
 class _Pass:
     """One pass in its event loop. Times are of `time.perf_counter`."""
 
-    def __init__(self, spec: Json, write: Write, gpu: Optional[Gpu]) -> None:
+    def __init__(self, spec: Json, write: Write, gpu: Optional[Sampler]) -> None:
         self.spec = spec
         self.server = Server(spec["address"], spec["port"], spec["api_key"])
         self._write = write
@@ -85,10 +85,12 @@ class _Pass:
         cache = await loop.run_in_executor(None, _cache, self.spec)
         requests = self._prepared(self.spec["requests"])
         counted = await loop.run_in_executor(None, load_metrics.read, self.spec)
+        if self._gpu:
+            await loop.run_in_executor(None, self._gpu.begin)
         server = self.spec.get("server")
         self._write({"kind": "begin", **self._name, "unix": round(time.time(), 3), "server": server, **cache})
         await self._measure(requests)
-        gpu = await loop.run_in_executor(None, self._gpu) if self._gpu else None
+        gpu = await loop.run_in_executor(None, self._gpu.seen) if self._gpu else None
         metrics = load_metrics.difference(
             counted, await loop.run_in_executor(None, load_metrics.read, self.spec)
         )

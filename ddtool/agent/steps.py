@@ -228,15 +228,16 @@ class PassGate(Step):
             try:
                 run.note(gate=gate.run())
             except Unhealthy as error:
-                self._keep_evidence(run, gate.invocation, error.message)
+                keep_evidence(run, gate.invocation, error.message)
                 raise
 
-    def _keep_evidence(self, run: Run, invocation: str, why: str) -> None:
-        """Evidence that finds no room must not hide why the gate failed."""
-        try:
-            run.note(evidence=evidence.of_failure(run.ctx, run.unit, invocation, why, run.emit))
-        except (OSError, AgentError) as error:
-            run.note(evidence_lost=str(error))
+
+def keep_evidence(run: Run, invocation: str, why: str) -> None:
+    """Evidence that finds no room must not hide why the service failed."""
+    try:
+        run.note(evidence=evidence.of_failure(run.ctx, run.unit, invocation, why, run.emit))
+    except (OSError, AgentError) as error:
+        run.note(evidence_lost=str(error))
 
 
 class Enable(Step):

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-WORDS = "the tree of drafts is verified in one step".split()
+WORDS = ["the", "tree", "of", "drafts", "is", "verified", "in", "one", "step"]
 HEAD = (
     b"HTTP/1.1 200 OK\r\ndate: Mon, 30 Nov 2026 00:00:00 GMT\r\nserver: uvicorn\r\n"
     b"content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -57,7 +57,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class SseServer:
-    """`requests`: the bodies that came, with `connection` (a number) and `authorization` added. `flush`: the status that
+    """`requests`: bodies that came, with `connection` (a number) and `authorization` added. `flush`: the status that
     /flush_cache answers. `metrics`: the texts of /metrics, one after the other."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class SseServer:
     def _serve(self, peer: socket.socket, number: int) -> None:
         with peer, peer.makefile("rb") as stream:
             while line := stream.readline():
-                verb, path, _ = line.decode().split(" ")
+                _, path, _ = line.decode().split(" ")
                 headers = {}
                 while row := stream.readline().strip():
                     name, _, value = row.decode().partition(":")

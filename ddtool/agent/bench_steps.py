@@ -1,0 +1,135 @@
+"""The step of a benchmark: passes of load on the release that was just started, in a temporary transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, Type
+
+from . import bench, releases, start_log, unit
+from .errors import Unhealthy
+from .gate import Gate
+from .load_gpu import Sampler
+from .run import Run
+from .steps import Before, Step, keep_evidence
+
+EVERY_S = 1.0  # between two reports of one pass
+
+Json = Dict[str, Any]
+
+
+class Bench(Step):
+    """args `run`, `about` (for run.json), `release`, `gate`, `passes`: each as `load.run_pass` takes it, but without
+    address, port, api_key and server, which the release has.
+
+    Nothing to undo: samples stay. One that is broken off leaves whole lines of a pass without an end.
+    """
+
+    def title(self, run: Run) -> str:
+        count = len(self.args["passes"])
+        return f"wait until it is ready, and measure: {count} pass{'' if count == 1 else 'es'}"
+
+    def do(self, run: Run, before: Before) -> None:
+        gate = releases.with_api_key(run.ctx, run.unit, self.args["release"], self.args["gate"])
+        service = Gate(run.unit, gate, run.emit)
+        try:
+            with start_log.phases(service.invocation, run.emit):
+                begun = time.monotonic()
+                service.wait_healthy()
+                run.emit("healthy", seconds=round(time.monotonic() - begun, 1))
+            self._measure(run, gate, service.invocation)
+        except Unhealthy as error:
+            keep_evidence(run, service.invocation, error.message)
+            raise
+
+    def _measure(self, run: Run, gate: Json, invocation: str) -> None:
+        where = {key: gate[key] for key in ("address", "port", "api_key")}
+        server = self._server(run, invocation)
+        done = run.notes.setdefault("bench", {"run": self.args["run"], "passes": []})["passes"]
+        with Sampler(lambda: {item.pid for item in unit.processes(run.unit)}) as gpu:
+            for number, spec in enumerate(self.args["passes"]):
+                bench.make_room(run.ctx, self.args["run"])
+                whole = {"fresh": number == 0, **spec, **where, "server": server}
+                with bench.Samples(run.ctx, self.args["run"], self.args["about"]) as samples:
+                    run_stoppable(whole, Progress(run, whole, samples), gpu, run.unit, invocation)
+                check_same(run.unit, invocation)
+                done.append(spec["pass"])
+
+    def _server(self, run: Run, invocation: str) -> Json:
+        """What a sample's reader may want to know of the server that it came from."""
+        about = releases.meta(run.ctx, run.unit, self.args["release"])
+        argv = json.dumps([about.get("argv"), about.get("config")], sort_keys=True)
+        return {
+            "unit": run.unit,
+            "invocation": invocation,
+            "release": self.args["release"],
+            "argv_sha256": hashlib.sha256(argv.encode()).hexdigest(),
+            **{key: about.get(key) for key in ("engine", "probe", "wheel", "digest")},
+        }
+
+
+class Progress:
+    """Takes a pass's lines: into the file, and as `pass` events `{pass, done, of, tok_s}` to whoever watches."""
+
+    def __init__(self, run: Run, spec: Json, samples: bench.Samples) -> None:
+        self._run, self._spec, self._samples = run, spec, samples
+        self._done = self._tokens = self._errors = 0
+        self._begun = self._told = time.monotonic()
+
+    def write(self, line: Json) -> None:
+        self._samples.write(line)
+        now = time.monotonic()
+        if line["kind"] == "begin":
+            self._begun = now
+        if line["kind"] == "sample":
+            self._done += 1
+            self._tokens += line["completion_tokens"]
+            self._errors += line["error"] is not None
+        if line["kind"] != "sample" or now - self._told >= EVERY_S:
+            self._told = now
+            self._tell(line["seconds"] if line["kind"] == "end" else now - self._begun)
+
+    def _tell(self, seconds: float) -> None:
+        self._run.emit(
+            "pass",
+            **{"pass": self._spec["pass"]},
+            done=self._done,
+            of=len(self._spec["requests"]),
+            errors=self._errors,
+            tok_s=round(self._tokens / seconds, 1) if seconds > 0 else None,
+        )
+
+
+def run_stoppable(spec: Json, progress: Progress, gpu: Sampler, name: str, invocation: str) -> None:
+    """In a thread of its own: an event loop would swallow what a signal raises in this one."""
+    from . import load  # asyncio is a tenth of a second to import, and other transactions do without it
+
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(load.run_pass, spec, progress.write, stop, gpu)
+        try:
+            work.result()
+        except load.NoServer as error:
+            check_same(name, invocation)
+            raise Unhealthy(f"{name} cannot be measured: {error}", hint="ddtool status") from error
+        finally:
+            stop.set()
+
+
+def check_same(name: str, invocation: str) -> None:
+    """Unhealthy when the service that a pass began with is not there any more."""
+    state = unit.show(name)
+    if not unit.is_active(state):
+        raise Unhealthy(
+            f"{name} ended during the benchmark: result {state.get('Result')}, "
+            f"exit status {state.get('ExecMainStatus')}",
+            hint="ddtool crash last",
+        )
+    if state.get("InvocationID") != invocation:
+        raise Unhealthy(f"{name} restarted during the benchmark", hint="ddtool crash last")
+
+
+BENCH_STEPS: Dict[str, Type[Step]] = {"bench": Bench}
