@@ -77,22 +77,23 @@ def doctor_ssh(host: HostArg = None, json: JsonOpt = False) -> None:
     from ddtool.errors import UsageError
     from ddtool.transport.checkup import check
     from ddtool.transport.describe import describe
-    from ddtool.transport.sshconfig import resolve
+    from ddtool.transport.sshconfig import resolve, resolve_hops
 
     wanted = host or options.selected(None, None, None)[1]
     if wanted == "local":
         raise UsageError("local is this machine, reached without ssh", hint="ddtool doctor ssh HOST")
     name, ssh_config = ssh_name(wanted)
     config = resolve(name, ssh_config, environ=os.environ)
-    found = describe(config, os.environ)
+    hops = resolve_hops(config, environ=os.environ)
+    found = describe(config, os.environ, hops)
     if json:
         steps: list[Step] = []
-        error = check(config, steps.append, environ=os.environ)
+        error = check(config, steps.append, hops=hops, environ=os.environ)
         output.emit("doctor.ssh", {**found, "steps": [step.data() for step in steps], "ok": error is None})
     else:
         _show_resolution(found)
         output.stdout().print("connection", style="bold")
-        error = check(config, _show_step, environ=os.environ)
+        error = check(config, _show_step, hops=hops, environ=os.environ)
     if error and not json:
         output.report_error(error)
     if error:

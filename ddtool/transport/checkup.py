@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,9 +11,9 @@ from ddtool.errors import ConnectionLost, DdtoolError
 from ddtool.transport.agent import Agent
 from ddtool.transport.dial import Deadline
 from ddtool.transport.keyfiles import Ask, ask_at_terminal
-from ddtool.transport.proxy import Proxy, proxy_argv
+from ddtool.transport.proxy import Proxy, carried
 from ddtool.transport.ssh import CONNECT_TIMEOUT_S, log_in
-from ddtool.transport.sshconfig import SshConfig, resolve_hop
+from ddtool.transport.sshconfig import SshConfig
 from ddtool.transport.text import printable
 
 BANNER_LIMIT = 1 << 16
@@ -43,15 +43,19 @@ def check(
     config: SshConfig,
     tell: Callable[[Step], None],
     *,
+    hops: Sequence[SshConfig] = (),
     environ: Mapping[str, str],
     ask: Ask = ask_at_terminal,
 ) -> DdtoolError | None:
-    """Go through the jump hosts, log in, and start the agent. `tell` hears of each step; the error that ended it."""
+    """Go through the jump hosts, log in, and start the agent. `tell` hears of each step; the error that ended it.
+
+    `hops`: the jump hosts as `resolve_hops` has them.
+    """
     pace = _Pace(config, tell)
     try:
-        for leg in _legs(config, environ):
+        for leg in _legs(hops):
             pace.begin(f"jump {leg.proxy_jump}")
-            pace.done(f"jump {leg.proxy_jump}", f"reaches {leg.where}: {_banner(leg, environ)}")
+            pace.done(f"jump {leg.proxy_jump}", f"reaches {leg.where}: {_banner(leg, environ, ask)}")
         pace.begin("proxy" if config.proxy_jump or config.proxy_command else "name")
         host = log_in(config, environ=environ, ask=ask, report=pace.done)
         try:
@@ -100,33 +104,32 @@ class _Pace:
         return round(seconds, 3)
 
 
-def _legs(config: SshConfig, environ: Mapping[str, str]) -> Iterator[SshConfig]:
+def _legs(hops: Sequence[SshConfig]) -> Iterator[SshConfig]:
     """The way to each jump host but the first, through those before it. The last stretch is the connection itself."""
-    hops = config.proxy_jump.split(",") if config.proxy_jump else []
-    for index in range(1, len(hops)):
-        hop = resolve_hop(hops[index], config.config_file, environ=environ)
-        yield replace(hop, proxy_jump=",".join(hops[:index]), proxy_command=None)
+    for index, hop in enumerate(hops):
+        if index:
+            before = ",".join(hop.name for hop in hops[:index])
+            yield replace(hop, proxy_jump=before, proxy_command=None)
 
 
-def _banner(leg: SshConfig, environ: Mapping[str, str]) -> str:
+def _banner(leg: SshConfig, environ: Mapping[str, str], ask: Ask) -> str:
     """What the jump host at the end of a leg says first. Raises a HostError that names the hop that failed."""
-    argv = proxy_argv(leg, environ)
-    assert argv
-    deadline = Deadline(leg.connect_timeout_s or CONNECT_TIMEOUT_S)
-    proxy = Proxy(argv, leg, environ)
-    lost = ConnectionLost(f"{leg.where} ended the connection before its SSH banner")
-    said = b""
-    try:
-        while b"\n" not in said and len(said) < BANNER_LIMIT:
-            proxy.sock.settimeout(deadline.remaining())
-            part = proxy.sock.recv(256)
-            if not part:
-                raise proxy.failure(lost)
-            said += part
-    except TimeoutError:
-        raise deadline.error(leg, proxy.stderr_tail() or "no SSH banner came") from None
-    except ConnectionError:  # the proxy ended with words of ours unread
-        raise proxy.failure(lost) from None
-    finally:
+
+    def read(proxy: Proxy) -> str:
+        deadline = Deadline(leg.connect_timeout_s or CONNECT_TIMEOUT_S)
+        said = b""
+        try:
+            while b"\n" not in said and len(said) < BANNER_LIMIT:
+                proxy.sock.settimeout(deadline.remaining())
+                part = proxy.sock.recv(256)
+                if not part:
+                    raise ConnectionError
+                said += part
+        except TimeoutError:
+            raise deadline.error(leg, "no SSH banner came") from None
+        except ConnectionError:  # also: the proxy ended with words of ours unread
+            raise ConnectionLost(f"{leg.where} ended the connection before its SSH banner") from None
         proxy.close()
-    return printable(said.partition(b"\n")[0].decode(errors="replace"))
+        return printable(said.partition(b"\n")[0].decode(errors="replace"))
+
+    return carried(leg, environ, ask, read)

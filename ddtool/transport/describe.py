@@ -5,7 +5,7 @@ Connects to nothing but the ssh agent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ddtool.errors import HostError
 from ddtool.transport import hostkey, knownhosts, sources
 from ddtool.transport.dial import Deadline
 from ddtool.transport.keys import Identity, collect
-from ddtool.transport.sshconfig import NOT_OBEYED, SshConfig, ask_ssh, options, resolve_hop
+from ddtool.transport.sshconfig import NOT_OBEYED, SshConfig, ask_ssh, options
 
 TIMEOUT_S = 15.0
 
@@ -30,9 +30,10 @@ DEFAULT = "ssh's default"
 NAME = "the name given"
 
 
-def describe(config: SshConfig, environ: Mapping[str, str]) -> dict[str, Any]:
+def describe(config: SshConfig, environ: Mapping[str, str], hops: Sequence[SshConfig] = ()) -> dict[str, Any]:
     """JSON data: `options` with the place that set each, `jumps`, `keys` in the order of offering, `locked` (files
     that need a passphrase, asked for last), `passed_over`, `known_hosts`, `known_keys`, `not_obeyed`.
+    `hops`: the jump hosts as `resolve_hops` has them.
     """
     ring, agent = collect(config, TIMEOUT_S)
     if agent:
@@ -48,7 +49,10 @@ def describe(config: SshConfig, environ: Mapping[str, str]) -> dict[str, Any]:
         "files": read.files,
         "blocks": [f"{path}:{line}" for path, line in read.blocks],
         "options": shown,
-        "jumps": _jumps(config, environ),
+        "jumps": [
+            {"name": hop.name, "target": hop.where, "via": hop.proxy_jump or hop.proxy_command}
+            for hop in hops
+        ],
         "agent": config.identity_agent,
         "keys": [_identity(identity) for identity in ring.identities],
         "locked": ring.encrypted,
@@ -89,17 +93,6 @@ def _in_name(name: str, option: str) -> bool:
     if option == "port":
         return name.startswith("ssh://") and name.rstrip("/").rpartition(":")[2].isdigit()
     return option == "user" and "@" in name
-
-
-def _jumps(config: SshConfig, environ: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Each host of the ProxyJump chain as ssh resolves it; the first may have a way there of its own."""
-    hops = [
-        resolve_hop(hop, config.config_file, environ=environ)
-        for hop in (config.proxy_jump.split(",") if config.proxy_jump else ())
-    ]
-    return [
-        {"name": hop.name, "target": hop.where, "via": hop.proxy_jump or hop.proxy_command} for hop in hops
-    ]
 
 
 def _identity(identity: Identity) -> dict[str, Any]:

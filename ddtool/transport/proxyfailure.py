@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 from ddtool.errors import (
     AuthenticationFailed,
@@ -75,10 +76,21 @@ def explain_proxy_failure(
     )
 
 
+def failed_hop(config: SshConfig, said: str) -> str | None:
+    """The jump host that was in the way; None without any."""
+    hops = config.proxy_jump.split(",") if config.proxy_jump else []
+    return hops[max(0, _failed_index(hops, said))] if hops else None
+
+
+def _failed_index(hops: Sequence[str], said: str) -> int:
+    """Below 0: the first hop has a ProxyJump of its own, which failed."""
+    return len(hops) - 1 - said.count(_FELL_WITH_ITS_JUMP)
+
+
 def _jump_failure(config: SshConfig, said: str, shown: str, status: int | None) -> HostError:
     hops = (config.proxy_jump or "").split(",")
-    failed = len(hops) - 1 - said.count(_FELL_WITH_ITS_JUMP)
-    index = max(0, failed)  # below: the first hop has a ProxyJump of its own, which failed
+    failed = _failed_index(hops, said)
+    index = max(0, failed)
     onward = [*hops[1:], f"{bracketed(config.hostname)}:{config.port}"][index]
     cls, cause = _cause(said)
     via = f" (hop {index + 1} of {len(hops)})" if len(hops) > 1 else ""
@@ -88,8 +100,7 @@ def _jump_failure(config: SshConfig, said: str, shown: str, status: int | None) 
         hint = f"ssh {before}{hops[index]}   # and see from there whether {onward} answers"
     else:
         problem = f"is in the way{cause}"
-        unlock = "; a key with a passphrase must be in the agent" if cls is AuthenticationFailed else ""
-        hint = f"ssh {before}{hops[index]}   # must work without a question{unlock}"
+        hint = f"ssh {before}{hops[index]}   # must work without a question"
     return cls(
         f"{config.name}: the jump host {hops[index]}{via} {problem}",
         why=shown or _ended(status),

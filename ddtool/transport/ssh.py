@@ -7,17 +7,17 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import paramiko
 
-from ddtool.errors import ConnectionLost, ConnectTimeout, HostError
+from ddtool.errors import ConnectionLost, HostError
 from ddtool.transport.auth import authenticate
 from ddtool.transport.dial import Deadline, Report, alive_interval_s, dial
 from ddtool.transport.handshake import end, handshake
 from ddtool.transport.keyfiles import Ask, ask_at_terminal
-from ddtool.transport.proxy import Proxy, proxy_argv
+from ddtool.transport.proxy import Proxy, carried
 from ddtool.transport.sshconfig import SshConfig, resolve
 
 CONNECT_TIMEOUT_S = 15.0
@@ -55,10 +55,10 @@ def log_in(
     report: Report = lambda step, detail: None,
 ) -> SshHost:
     """connect() for a name that has been resolved; `report` hears of each step as it is done."""
-    deadline = Deadline(connect_timeout_s or config.connect_timeout_s or CONNECT_TIMEOUT_S)
 
-    def session(sock: socket.socket, report: Report) -> paramiko.Transport:
-        transport = handshake(sock, config, deadline, report)
+    def session(open_socket: Callable[[Deadline], socket.socket], report: Report) -> paramiko.Transport:
+        deadline = Deadline(connect_timeout_s or config.connect_timeout_s or CONNECT_TIMEOUT_S)
+        transport = handshake(open_socket(deadline), config, deadline, report)
         try:
             identity = authenticate(transport, config, deadline, ask)
         except BaseException:
@@ -68,32 +68,19 @@ def log_in(
         transport.set_keepalive(alive_interval_s(config))
         return transport
 
-    argv = proxy_argv(config, environ)
-    if argv is None:
-        return SshHost(config, session(dial(config, deadline, report), report))
+    def through(proxy: Proxy) -> SshHost:
+        def tell(step: str, detail: str) -> None:
+            if step == "key exchange":  # no earlier: until then it may not have reached the host
+                report("proxy", shlex.join(proxy.argv))
+            report(step, detail)
 
-    def report_proxy_too(step: str, detail: str) -> None:
-        if step == "key exchange":  # no earlier: until then it may not have reached the host
-            report("proxy", shlex.join(argv))
-        report(step, detail)
-
-    proxy = Proxy(argv, config, environ)
-    try:
-        transport = session(proxy.sock, report_proxy_too)
+        transport = session(lambda _: proxy.sock, tell)
         proxy.established()
         return SshHost(config, transport, proxy)
-    except ConnectionLost as error:
-        failure = proxy.failure(error)
-        proxy.close()
-        raise failure from error
-    except ConnectTimeout as error:
-        error.message += f", through {config.proxy_jump or 'ProxyCommand'}"
-        error.why = "\n".join(filter(None, [error.why, proxy.stderr_tail()]))
-        proxy.close()
-        raise
-    except BaseException:
-        proxy.close()
-        raise
+
+    if config.proxy_jump or config.proxy_command:
+        return carried(config, environ, ask, through)
+    return SshHost(config, session(lambda deadline: dial(config, deadline, report), report))
 
 
 class SshHost:

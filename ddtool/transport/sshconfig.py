@@ -115,6 +115,12 @@ def resolve_hop(
     return parse(hop, ssh_config, text, environ)
 
 
+def resolve_hops(config: SshConfig, *, environ: Mapping[str, str]) -> list[SshConfig]:
+    """The hosts of the ProxyJump chain, in order; the first may have a way there of its own."""
+    hops = config.proxy_jump.split(",") if config.proxy_jump else ()
+    return [resolve_hop(hop, config.config_file, environ=environ) for hop in hops]
+
+
 def ask_ssh(
     name: str,
     arguments: Sequence[str],

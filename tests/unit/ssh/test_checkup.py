@@ -15,7 +15,7 @@ from ddtool.cli import main
 from ddtool.errors import AuthenticationFailed, ConnectionRefused, HostKeyUnknown, NameNotResolved
 from ddtool.transport.checkup import Step, check
 from ddtool.transport.describe import describe
-from ddtool.transport.sshconfig import resolve
+from ddtool.transport.sshconfig import resolve, resolve_hops
 
 ENVIRON = dict(os.environ)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the agent becomes root, and this login is not")
@@ -23,7 +23,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the agent becomes root, 
 
 def steps(config: Config, **options: object) -> tuple[list[Step], object]:
     found: list[Step] = []
-    error = check(resolve("gpu", config.write(**options), environ=ENVIRON), found.append, environ=ENVIRON)
+    gpu = resolve("gpu", config.write(**options), environ=ENVIRON)
+    hops = resolve_hops(gpu, environ=ENVIRON)
+    error = check(gpu, found.append, hops=hops, environ=ENVIRON)
     assert [step.error for step in found[:-1]] == [None] * (len(found) - 1)
     assert found[-1].error is error
     return found, error
@@ -146,14 +148,14 @@ def test_the_page(gpu: Config, capsys: pytest.CaptureFixture[str], monkeypatch: 
     certified = keygen(gpu.folder / "certified")
     certify(authority, certified, "-n", "somebody", "-V", "20200101:20210101")
     files = f"{certified}\n  IdentityFile {gpu.server.user}\n  IdentityFile {key}"
-    gpu.write(IdentityFile=files, KnownHostsCommand="/bin/false")
+    gpu.write(IdentityFile=files, RemoteCommand="uptime")
     out, err, status = doctor(capsys, monkeypatch, "gpu")
     assert status == 0, out + err
     assert f"gpu is {USER}@127.0.0.1:{gpu.server.port}" in out
     assert f"{gpu.file}:3" in out
     assert "has expired on 2021-01-01" in out
     assert "(needs a passphrase)" in out
-    assert "not obeyed: knownhostscommand /bin/false" in out
+    assert "not obeyed: remotecommand uptime" in out
     assert fingerprint(gpu.server.ed25519) in out
     assert "ok   login:" in out and "ok   agent:" in out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
 import stat
 from pathlib import Path
 
@@ -124,10 +125,13 @@ def test_a_jump_is_ssh_itself(tmp_path: Path) -> None:
     argv = proxy_argv(config, ENVIRON)
     assert argv is not None
     assert argv[:3] == ["ssh", "-F", str(tmp_path / "config")]
-    assert "BatchMode=yes" in argv
-    assert argv[argv.index("-W") + 1] == "[10.0.0.7]:2222"
-    assert argv[argv.index("-J") + 1] == "one,ssh://two:23"
-    assert argv[-6:] == ["-l", "u", "-p", "24", "--", "three"]
+    assert argv[-8:] == ["-W", "[10.0.0.7]:2222", "-l", "u", "-p", "24", "--", "three"]
+    through = argv[-9].partition("ProxyCommand=")[2]
+    assert shlex.split(through)[-6:] == ["-W", "[%h]:%p", "-p", "23", "--", "two"]
+    first = shlex.split(through)[-7].partition("ProxyCommand=")[2]
+    assert shlex.split(first)[-4:] == ["-W", "[%%h]:%%p", "--", "one"]  # a % for the ssh that it stands in
+    for hop in (argv, shlex.split(through), shlex.split(first)):
+        assert {"BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no"} <= set(hop)
 
 
 @pytest.mark.parametrize(

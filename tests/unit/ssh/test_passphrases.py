@@ -7,16 +7,19 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from support.sshd import USER, Sshd, certify, keygen, public
-from support.sshhost import Config, assert_reaches
+from support.sshd import USER, Sshd, certify, keygen, public, ssh_agent
+from support.sshhost import Config, assert_reaches, behind, new_threads
 
 from ddtool.errors import AuthenticationFailed
-from ddtool.transport import keyfiles
+from ddtool.transport import jumpkeys, keyfiles
+from ddtool.transport.checkup import Step, check
 from ddtool.transport.dial import Deadline
 from ddtool.transport.ssh import SshHost, connect
+from ddtool.transport.sshconfig import resolve, resolve_hops
 
 SECRET = "correct horse"
 
@@ -25,6 +28,7 @@ SECRET = "correct horse"
 def locked(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A key with a passphrase that the host lets in; no file is remembered from another test."""
     monkeypatch.setattr(keyfiles, "_unlocked", {})
+    monkeypatch.setattr(jumpkeys, "_unlocked", {})
     key = tmp_path / "locked"
     key.write_bytes(config.server.user_rsa.read_bytes())
     key.chmod(0o600)
@@ -138,6 +142,65 @@ def at_terminal(program: str, answer: str) -> tuple[str, int]:
         pass
     os.close(ours)
     return said.decode(), process.wait(20)
+
+
+@pytest.mark.parametrize("hop", ["a", "b"])
+def test_a_jump_host_s_key(config: Config, locked: Path, hop: str) -> None:
+    """The jump host's ssh has no terminal: ddtool asks and signs for it; in the next connection nobody is asked."""
+    options = behind(config, "a", "b", **{hop: {"IdentityFile": locked}})
+    person = Person("wrong", SECRET)
+    before = threading.enumerate()
+    assert_reaches(ask(config, person, **options))
+    assert person.asked == [str(locked)] * 2
+    assert_reaches(ask(config, Person(), **options))
+    assert not new_threads(before)
+
+
+def test_a_jump_host_s_key_and_its_agent(config: Config, locked: Path, tmp_path: Path) -> None:
+    """What is unlocked stands before the agent's keys, which go on working; here each has one of two hops."""
+    with ssh_agent(tmp_path, config.server.user) as agent:
+        both = {"IdentityFile": locked, "IdentityAgent": agent, "IdentitiesOnly": "no"}
+        person = Person()
+        assert_reaches(ask(config, person, **behind(config, "a", a=both)))
+        assert not person.asked
+    person = Person(SECRET)
+    assert_reaches(ask(config, person, **behind(config, "a", a=both)))  # its agent is gone
+    assert person.asked == [str(locked)]
+
+
+def test_nobody_to_ask_for_a_jump_host_s_key(config: Config, locked: Path) -> None:
+    options = behind(config, "a", "b", b={"IdentityFile": locked})
+    error = config.failure(AuthenticationFailed, **options)
+    assert f"passed over: {locked}: needs a passphrase" in (error.why or "")
+    assert (error.hint or "").startswith(
+        f"eval $(ssh-agent); ssh-add {locked}   # for the jump host b; or: ssh -J a b"
+    )
+
+
+def test_a_window_is_never_opened_for_a_passphrase(
+    config: Config, locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ssh of a jump host would use SSH_ASKPASS, which may put a window on a screen that nobody looks at."""
+    program = tmp_path / "askpass"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\necho {SECRET}\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("SSH_ASKPASS", str(program))
+    monkeypatch.setenv("DISPLAY", ":0")
+    for hop in ("a", "b"):
+        config.failure(AuthenticationFailed, **behind(config, "a", "b", **{hop: {"IdentityFile": locked}}))
+    of_its_own = behind(config, "a", "b", b={"ProxyJump": "a"}, a={"IdentityFile": locked})
+    config.failure(AuthenticationFailed, **{**of_its_own, "ProxyJump": "b"})
+    assert not (tmp_path / "asked").exists()
+
+
+def test_doctor_asks_for_a_jump_host_s_key_once(config: Config, locked: Path) -> None:
+    file = config.write(**behind(config, "a", "b", a={"IdentityFile": locked}))
+    gpu = resolve("gpu", file, environ=os.environ)
+    person, found = Person(SECRET), list[Step]()
+    hops = resolve_hops(gpu, environ=os.environ)
+    check(gpu, found.append, hops=hops, environ=os.environ, ask=person)
+    assert [step.name for step in found][:4] == ["jump a", "proxy", "key exchange", "host key"]
+    assert person.asked == [str(locked)]
 
 
 def test_a_security_key_is_sent_to_the_agent(config: Config, tmp_path: Path) -> None:

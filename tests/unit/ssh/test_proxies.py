@@ -122,7 +122,7 @@ FIRST, SECOND = "the jump host a (hop 1 of 2)", "the jump host b (hop 2 of 2)"
         ),
         ({"b": {"Port": "forwarding nothing"}}, HostError, f"{SECOND} cannot reach 127.0.0.1:"),
         ({"a": {"ProxyCommand": "exit 7"}}, ConnectionLost, f"{FIRST} is in the way"),
-        ({"a": {"LogLevel": "QUIET", "Port": "refusing"}}, ConnectionLost, f"{FIRST} is in the way"),
+        ({"a": {"LogLevel": "QUIET", "Port": "refusing"}}, ConnectionRefused, f"{FIRST} is in the way"),
         ({"b": {"LogLevel": "QUIET", "Port": "refusing"}}, ConnectionRefused, f"{FIRST} cannot reach b"),
     ],
 )
@@ -164,6 +164,17 @@ def test_an_agent_is_never_forwarded(config: Config, tmp_path: Path) -> None:
         host = connect("gpu", ssh_config=file, connect_timeout_s=10, environ=environ)
         assert run(host, "echo ${SSH_AUTH_SOCK:-none}")[0] == b"none\n"
         host.close()
+
+
+@pytest.mark.parametrize("hop", ["a", "b"])
+def test_a_jump_host_s_key_is_never_accepted(config: Config, tmp_path: Path, hop: str) -> None:
+    """Whatever StrictHostKeyChecking says, and nothing is written."""
+    empty = tmp_path / "empty"
+    empty.touch()
+    options = {"StrictHostKeyChecking": "accept-new", "UserKnownHostsFile": empty}
+    error = config.failure(HostKeyUnknown, **behind(config, "a", "b", **{hop: options}))
+    assert f"the jump host {hop}" in error.message
+    assert not empty.read_bytes()
 
 
 def test_proxy_command(config: Config) -> None:

@@ -146,7 +146,7 @@ def python3(folder: Path, before: str) -> str:
     """A PATH whose python3 runs `before` ahead of the code it is given."""
     wrapped = folder / "python3"
     wrapped.write_text(
-        f"#!/bin/sh\n# python3 -I -c CODE ARGUMENTS\nshift 2\n"
+        f"#!/bin/sh\n# python3 -I -S -c CODE ARGUMENTS\nshift 3\n"
         f'exec {sys.executable} -I -c "import sys; {before}; exec(sys.argv.pop(1))" "$@"\n'
     )
     wrapped.chmod(0o755)
@@ -182,9 +182,7 @@ def test_the_loader_on_other_kernels(tmp_path: Path, kernel: str) -> None:
             "-I",
             "-c",
             f"import os\n{kernel}\n{LOADER}",
-            digest(zipapp),
-            str(tmp_path),
-            str(tmp_path),
+            *("serve", "--state", str(tmp_path), "--run", str(tmp_path), digest(zipapp)),
         ],
         input=len(zipapp).to_bytes(8, "big") + zipapp,
         capture_output=True,
