@@ -7,11 +7,11 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Type
+from typing import Any, Callable, Dict, Type
 
 from . import bench, releases, start_log, unit
 from .errors import Unhealthy
-from .gate import Gate
+from .gate import JOURNAL_LINES, Gate, eager_only
 from .load_gpu import Sampler
 from .run import Run
 from .steps import Before, Step, keep_evidence
@@ -23,7 +23,7 @@ Json = Dict[str, Any]
 
 class Bench(Step):
     """args `run`, `about` (for run.json), `release`, `gate`, `passes`: each as `load.run_pass` takes it, but without
-    address, port, api_key and server, which the release has.
+    address, port, api_key and server, which the release has; `prompts`: by their hash, what bodies lack of them.
 
     Nothing to undo: samples stay. One that is broken off leaves whole lines of a pass without an end.
     """
@@ -48,13 +48,18 @@ class Bench(Step):
     def _measure(self, run: Run, gate: Json, invocation: str) -> None:
         where = {key: gate[key] for key in ("address", "port", "api_key")}
         server = self._server(run, invocation)
+
+        def eager() -> bool:
+            return bool(gate["graphs"]) and eager_only(start_log.text(invocation, JOURNAL_LINES))
+
         done = run.notes.setdefault("bench", {"run": self.args["run"], "passes": []})["passes"]
         with Sampler(lambda: {item.pid for item in unit.processes(run.unit)}) as gpu:
             for number, spec in enumerate(self.args["passes"]):
                 bench.make_room(run.ctx, self.args["run"])
+                spec = with_prompts(spec, self.args.get("prompts") or {})
                 whole = {"fresh": number == 0, **spec, **where, "server": server}
                 with bench.Samples(run.ctx, self.args["run"], self.args["about"]) as samples:
-                    run_stoppable(whole, Progress(run, whole, samples), gpu, run.unit, invocation)
+                    run_stoppable(whole, Progress(run, whole, samples, eager), gpu, run.unit, invocation)
                 check_same(run.unit, invocation)
                 done.append(spec["pass"])
 
@@ -71,15 +76,30 @@ class Bench(Step):
         }
 
 
-class Progress:
-    """Takes a pass's lines: into the file, and as `pass` events `{pass, done, of, tok_s}` to whoever watches."""
+def with_prompts(spec: Json, prompts: Dict[str, Json]) -> Json:
+    """A plan names a prompt by its hash and holds it once, however many passes ask it."""
+    full = {
+        name: [{**item, "body": {**prompts.get(item["prompt"], {}), **item["body"]}} for item in spec[name]]
+        for name in ("requests", "warmup")
+        if name in spec
+    }
+    return {**spec, **full}
 
-    def __init__(self, run: Run, spec: Json, samples: bench.Samples) -> None:
-        self._run, self._spec, self._samples = run, spec, samples
+
+class Progress:
+    """Takes a pass's lines: into the file, and as `pass` events `{pass, done, of, tok_s}` to whoever watches.
+
+    `eager`: asked at the end, and kept in its line, where the server should decode with CUDA graphs and did not.
+    """
+
+    def __init__(self, run: Run, spec: Json, samples: bench.Samples, eager: Callable[[], bool]) -> None:
+        self._run, self._spec, self._samples, self._eager = run, spec, samples, eager
         self._done = self._tokens = self._errors = 0
         self._begun = self._told = time.monotonic()
 
     def write(self, line: Json) -> None:
+        if line["kind"] == "end" and self._eager():
+            line = {**line, "eager": True}
         self._samples.write(line)
         now = time.monotonic()
         if line["kind"] == "begin":
