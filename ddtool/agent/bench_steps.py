@@ -78,7 +78,7 @@ class Bench(Step):
 
 def with_prompts(spec: Json, prompts: Dict[str, Json]) -> Json:
     """A plan names a prompt by its hash and holds it once, however many passes ask it."""
-    full = {
+    full: Json = {
         name: [{**item, "body": {**prompts.get(item["prompt"], {}), **item["body"]}} for item in spec[name]]
         for name in ("requests", "warmup")
         if name in spec
