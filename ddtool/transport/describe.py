@@ -23,7 +23,7 @@ OBEYED = (
     *("proxyjump", "proxycommand", "serveraliveinterval", "serveralivecountmax"),
     *("hostkeyalias", "userknownhostsfile", "globalknownhostsfile", "knownhostscommand", "revokedhostkeys"),
     *("identityagent", "identityfile", "certificatefile", "identitiesonly", "pubkeyauthentication"),
-    *("hostkeyalgorithms", "casignaturealgorithms", "pubkeyacceptedalgorithms"),
+    *("hostkeyalgorithms", "casignaturealgorithms", "pubkeyacceptedalgorithms", "requiredrsasize"),
     *("kexalgorithms", "ciphers", "macs"),
 )
 DEFAULT = "ssh's default"

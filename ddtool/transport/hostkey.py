@@ -100,9 +100,10 @@ def verify(config: SshConfig, entries: Sequence[Entry], host: Shown) -> Entry:
     """The known_hosts line that vouches for the host: an authority's, or the key's own; none is ever added.
 
     A certificate that proves nothing leaves the bare key to be known, as in OpenSSH. Raises HostKeyUnknown,
-    HostKeyChanged, HostError for a RevokedHostKeys file that cannot be checked.
+    HostKeyChanged, HostError for a RevokedHostKeys file that cannot be checked and for an RSA key that is too short.
     """
     _refuse_revoked(config, entries, host)
+    _refuse_short(config, host)
     trouble = None
     if host.certificate:
         signer, trouble = _certified(config, entries, host.certificate)
@@ -144,6 +145,16 @@ def _refuse_revoked(config: SshConfig, entries: Sequence[Entry], host: Shown) ->
             raise _revoked(config, key, host, revoked[0].place)
     if file := revoking_file(config, keys, host.whole or host.key):
         raise _revoked(config, host.key, host, file)
+
+
+def _refuse_short(config: SshConfig, host: Shown) -> None:
+    bits = host.key.rsa_bits
+    if bits and bits < config.required_rsa_bits:
+        raise HostError(
+            f"{config.name}: the host key is too short",
+            why=f"it is {host.key} of {bits} bits, and RequiredRSASize is {config.required_rsa_bits}",
+            hint="record a key of another type that the host has, or have it get a longer one",
+        )
 
 
 def _revoked(config: SshConfig, key: PublicKey, host: Shown, place: str) -> HostKeyChanged:

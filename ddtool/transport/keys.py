@@ -185,6 +185,10 @@ def _accepted(config: SshConfig, identity: Identity, ring: KeyRing) -> bool:
     kind = identity.public.type
     algorithms = ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)
     suffix = certificates.SUFFIX if identity.certificate else ""
+    bits = identity.public.rsa_bits
+    if bits and bits < config.required_rsa_bits:
+        ring.passed_over.append(f"{identity}: {bits} bits, and RequiredRSASize is {config.required_rsa_bits}")
+        return False
     if allowed is None or any(algorithm + suffix in allowed for algorithm in algorithms):
         return True
     ring.passed_over.append(f"{identity}: PubkeyAcceptedAlgorithms does not allow {kind}{suffix}")

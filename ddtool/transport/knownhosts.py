@@ -30,6 +30,15 @@ class PublicKey:
         """ECDSA curves count as one type, as in OpenSSH: another curve is a changed key, not a new one."""
         return "ecdsa" if self.type.startswith("ecdsa-") else self.type
 
+    @property
+    def rsa_bits(self) -> int | None:
+        """The length of an RSA key's modulus; None for another type."""
+        if self.type != "ssh-rsa":
+            return None
+        _, rest = _string(self.blob)
+        _, rest = _string(rest)  # the exponent
+        return int.from_bytes(_string(rest)[0], "big").bit_length()
+
     def __str__(self) -> str:
         return f"{self.type} {self.fingerprint}"
 
@@ -192,5 +201,10 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def _wire_type(blob: bytes) -> str:
-    size = int.from_bytes(blob[:4], "big")
-    return blob[4 : 4 + size].decode("ascii", "replace")
+    return _string(blob)[0].decode("ascii", "replace")
+
+
+def _string(data: bytes) -> tuple[bytes, bytes]:
+    """The string at the beginning of ssh's wire form, and what follows it."""
+    end = 4 + int.from_bytes(data[:4], "big")
+    return data[4:end], data[end:]

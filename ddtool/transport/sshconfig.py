@@ -69,6 +69,7 @@ class SshConfig:
     algorithms: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # kex, ciphers, macs, keys, authorities, pubkeys
+    required_rsa_bits: int = 0
     not_obeyed: tuple[str, ...] = ()  # options in force that ddtool does not act on
 
     @property
@@ -240,6 +241,7 @@ def parse(name: str, config_file: str | None, text: str, environ: Mapping[str, s
         algorithms={
             ours: tuple(one(theirs).split(",")) for ours, theirs in _ALGORITHMS.items() if one(theirs)
         },
+        required_rsa_bits=int(one("requiredrsasize", "0")),
         not_obeyed=tuple(f"{key} {one(key)}" for key in NOT_OBEYED if one(key) not in ("", "no", "none")),
     )
 

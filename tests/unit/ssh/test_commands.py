@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.sshd import USER
+from support.sshd import USER, free_port
 from support.sshhost import Config, assert_reaches, run
 
 from ddtool.transport.ssh import connect
@@ -71,3 +71,33 @@ def test_include_and_match(config: Config, tmp_path: Path) -> None:
     real = config.write()
     (tmp_path / "outer").write_text(f'Match exec "test %n = gpu"\n  Include {real}\n')
     assert_reaches(connect("gpu", ssh_config=str(tmp_path / "outer"), connect_timeout_s=10))
+
+
+def test_what_plays_no_part(config: Config) -> None:
+    """Forwarding, commands here, environments, multiplexing, terminals: nothing of it, and the connection works."""
+    port = free_port()
+    touch = f"touch {config.folder}/ran"
+    options = {
+        "Compression": "yes",
+        "ControlMaster": "auto",
+        "ControlPath": config.folder / "control",
+        "DynamicForward": port,
+        "ForwardX11": "yes",
+        "LocalCommand": touch,
+        "PermitLocalCommand": "yes",
+        "RekeyLimit": "1M 1h",
+        "RemoteCommand": touch,
+        "RequestTTY": "force",
+        "SendEnv": "LANG",
+        "SetEnv": "MINE=1",
+        "UpdateHostKeys": "yes",
+        "VisualHostKey": "yes",
+    }
+    known = config.known_hosts.read_bytes()
+    host = config.connect(**options)
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port)):
+        pass
+    assert run(host, "echo ${MINE:-none}; tty")[0] == b"none\nnot a tty\n"
+    host.close()
+    assert config.known_hosts.read_bytes() == known
+    assert sorted(path.name for path in config.folder.iterdir()) == ["config", "known_hosts"]

@@ -6,7 +6,9 @@ import os
 import pwd
 import re
 import shlex
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,23 @@ def test_include_match_and_wildcards_are_ssh_s_own(tmp_path: Path) -> None:
     text = f'Include {tmp_path}/more\nMatch host 10.0.0.* exec "true"\n Port 2222\nHost *\n User other\n'
     config = resolved(tmp_path, text)
     assert config.where == "ubuntu@10.0.0.7:2222"
+
+
+def test_canonical_names_are_ssh_s_own(tmp_path: Path) -> None:
+    """CanonicalizeHostname looks the name up and reads the configuration again with what it found."""
+    if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("takes root, for a hosts file of its own")
+    (tmp_path / "hosts").write_text("127.0.0.7 gpu.example.\n")
+    ssh = tmp_path / "ssh"
+    inner = f'mount --bind {tmp_path}/hosts /etc/hosts && exec {shutil.which("ssh")} "$@"'
+    ssh.write_text(f"#!/bin/sh\nexec unshare -m sh -c '{inner}' ssh \"$@\"\n")
+    ssh.chmod(0o700)
+    (tmp_path / "config").write_text(
+        "CanonicalizeHostname yes\nCanonicalDomains other.example example\n"
+        "Match canonical host *.example\n User found\nHost gpu\n Port 2222\n"
+    )
+    environ = {**ENVIRON, "PATH": f"{tmp_path}:{ENVIRON['PATH']}"}
+    assert resolve("gpu", str(tmp_path / "config"), environ=environ).where == "found@gpu.example:2222"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from support.sshd import keygen, public
 from support.sshhost import Config, assert_reaches, fingerprint
 
-from ddtool.errors import ConnectTimeout, HostError, HostKeyChanged, HostKeyUnknown
+from ddtool.errors import AuthenticationFailed, ConnectTimeout, HostError, HostKeyChanged, HostKeyUnknown
 
 
 @pytest.mark.parametrize("hashed", [False, True])
@@ -173,3 +173,24 @@ def test_a_host_known_by_an_authority_only(config: Config) -> None:
     config.know(f"@cert-authority * {public(config.server.user)}")
     error = config.failure(HostKeyUnknown)
     assert "shows no certificate" in (error.why or "") and "HostCertificate" in (error.hint or "")
+
+
+def test_an_rsa_key_that_is_too_short(config: Config) -> None:
+    """RequiredRSASize, for the host's key and for ours; both here have 2048 bits."""
+    config.know(f"[127.0.0.1]:{config.server.port} {public(config.server.rsa)}")
+    error = config.failure(HostError, RequiredRSASize=3072)
+    assert "of 2048 bits, and RequiredRSASize is 3072" in (error.why or "")
+    config.openssh(expect=False)
+    assert_reaches(config.connect(RequiredRSASize=2048))
+    config.know(f"[127.0.0.1]:{config.server.port} {public(config.server.ed25519)}")
+    failed = config.failure(AuthenticationFailed, RequiredRSASize=3072, IdentityFile=config.server.user_rsa)
+    assert "passed over: ssh-rsa" in (failed.why or "") and "RequiredRSASize is 3072" in (failed.why or "")
+    config.openssh(expect=False)
+
+
+def test_no_exception_for_this_machine(config: Config) -> None:
+    config.know()
+    config.failure(
+        HostKeyUnknown, NoHostAuthenticationForLocalhost="yes", VerifyHostKeyDNS="yes", CheckHostIP="no"
+    )
+    config.openssh(expect=True)  # on its own authority, where ddtool wants a line

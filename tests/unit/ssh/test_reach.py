@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.sshd import USER, Sshd, free_port, public, silent_listener
-from support.sshhost import Config, assert_reaches
+from support.sshhost import Config, assert_reaches, behind
 
 from ddtool.errors import (
     ConnectionLost,
@@ -40,6 +41,33 @@ def test_an_address_of_ipv6(config: Config, tmp_path: Path, known: str) -> None:
         assert_reaches(config.connect(HostName="::1", Port=sshd.port, AddressFamily="inet6"))
         options = {"HostName": "::1", "Port": sshd.port, "AddressFamily": "inet"}
         assert "cannot resolve ::1" in config.failure(NameNotResolved, **options).message
+
+
+def link_local() -> str | None:
+    """An address of this machine that says nothing without an interface, as `fe80::1%eth0`."""
+    table = Path("/proc/net/if_inet6")
+    rows = [line.split() for line in table.read_text().splitlines()] if table.exists() else []
+    found = next((row for row in rows if row[3] == "20"), None)
+    return f"{ipaddress.IPv6Address(bytes.fromhex(found[0]))}%{found[5]}" if found else None
+
+
+def test_an_address_with_a_scope(config: Config, tmp_path: Path) -> None:
+    address = link_local()
+    if not address:
+        pytest.skip("no link-local address here")
+    with Sshd(
+        tmp_path / "run", [config.server.ed25519], [public(config.server.user)], address=address
+    ) as sshd:
+        config.know(f"[{address}]:{sshd.port} {public(config.server.ed25519)}")
+        options = {"HostName": address.replace("%", "%%"), "Port": sshd.port}
+        host = config.connect(**options)
+        assert host.where == f"{USER}@[{address}]:{sshd.port}"
+        assert_reaches(host)
+        config.openssh(expect=True)
+        config.known_hosts.write_text(
+            f"{config.known_hosts.read_text()}[127.0.0.1]:{config.server.port} {public(config.server.ed25519)}\n"
+        )
+        assert_reaches(config.connect(**options, **behind(config, "a", "b")))
 
 
 def test_an_address_to_come_from_that_is_not_ours(config: Config) -> None:
