@@ -21,9 +21,12 @@ def tables(result: Json) -> list[RenderableType]:
     Each fits the console that prints it: in a narrow one columns stand below each other, and in one of the C locale
     all is ASCII. Names and taints are data: no markup, no control characters.
     """
+    from ddtool.bench.report.compare_tables import compare_tables
     from ddtool.bench.report.tables import bench_tables
+    from ddtool.bench.report.tune_tables import tune_tables
 
-    return bench_tables(result)
+    made = {"ddtool.bench.compare/1": compare_tables, "ddtool.tune/1": tune_tables}
+    return made.get(str(result.get("schema")), bench_tables)(result)
 
 
 def check_html() -> None:

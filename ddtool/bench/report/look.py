@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from ddtool.bench.report.values import plain_text
+from ddtool.bench.report.values import plain_lines, plain_text
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 GAP = 2
@@ -42,20 +42,22 @@ class Bars:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table that breaks into several, one below the other, each with `first`, where the console is too narrow."""
+    """A table of groups of columns. Where the console is too narrow it becomes several, each with `first`."""
 
     title: str
     first: Column
-    columns: Sequence[Column | Bars]
+    groups: Sequence[Sequence[Column | Bars]]
     notes: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         ascii_only = speaks_ascii(options)
         room = options.max_width
         first = shortened(drawn(self.first, ascii_only), max(room // 3, 10))
-        if self.title:
-            yield Text(to_ascii(self.title) if ascii_only else self.title, "bold")
-        for columns in blocks(first, [drawn(column, ascii_only) for column in self.columns], room):
+        groups = [[drawn(column, ascii_only) for column in group] for group in self.groups]
+        yield Text(to_ascii(self.title) if ascii_only else self.title, "bold")
+        for number, columns in enumerate(blocks(first, groups, room)):
+            if number:
+                yield ""
             yield table([first, *columns], ascii_only)
         for note in self.notes:
             yield Text(to_ascii(note) if ascii_only else note, "dim")
@@ -71,6 +73,17 @@ class Words:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = plain_text(self.text)
         yield Text(to_ascii(text) if speaks_ascii(options) else text, self.style, overflow="fold")
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Lines to be copied: a file's text, indented."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in plain_lines(self.text).splitlines():
+            yield Text("  " + (to_ascii(line) if speaks_ascii(options) else line), "cyan", overflow="fold")
 
 
 def speaks_ascii(options: ConsoleOptions, environ: Mapping[str, str] | None = None) -> bool:
@@ -132,18 +145,25 @@ def width_of(column: Column) -> int:
     return max(map(cell_len, (*column.name.split("\n"), *column.cells)), default=0)
 
 
-def blocks(first: Column, columns: Iterable[Column], room: int) -> list[list[Column]]:
-    """The columns in as few tables as the room allows, in their order; one that is too wide alone has its own."""
+def blocks(first: Column, groups: Iterable[Sequence[Column]], room: int) -> list[list[Column]]:
+    """The columns in as few tables as the room allows. A group stays together if it can have a table of its own."""
     made: list[list[Column]] = []
+    whole = room - width_of(first)
     left = -1
-    for column in columns:
-        needed = width_of(column) + GAP
-        if needed > left:
-            made.append([])
-            left = room - width_of(first)
-        made[-1].append(column)
-        left -= needed
+    for group in groups:
+        if left < needed(group) <= whole:
+            left = -1
+        for column in group:
+            if left < needed([column]):
+                made.append([])
+                left = whole
+            made[-1].append(column)
+            left -= needed([column])
     return made
+
+
+def needed(columns: Iterable[Column]) -> int:
+    return sum(width_of(column) + GAP for column in columns)
 
 
 def table(columns: Sequence[Column], ascii_only: bool) -> RenderableType:

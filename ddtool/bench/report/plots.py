@@ -8,10 +8,22 @@ from math import log10
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from ddtool.bench.report.svg import GRID, INK, MARKERS, MUTED, Plot, arm_colour, axes, plot
-from ddtool.bench.report.values import Json, look, number, plain_text, pooled, workload_name, workloads_of
+from ddtool.bench.report.values import (
+    Json,
+    base_of,
+    look,
+    number,
+    plain_text,
+    pooled,
+    pooled_depths,
+    pooled_mean,
+    ratio_of,
+    times,
+    workload_name,
+)
 
 LOG_FROM = 12.0
 """Largest over smallest value from which on an axis is logarithmic."""
@@ -30,17 +42,16 @@ class Series:
     high: list[float]
 
 
-def bench_plots(result: Json, arms: Sequence[str]) -> list[Plot]:
-    """All plots of a `ddtool.bench/1`. arms: in the page's order, which gives them their colours."""
-    cells = result.get("cells") or []
-    made: list[Plot | None] = []
-    for number_, alike in enumerate(workloads_of(cells)):
-        made += [
-            throughput(alike, arms, f"throughput{number_}"),
-            latency(alike, arms, "ttft_ms", "Time to first token", f"ttft{number_}"),
-            latency(alike, arms, "tpot_ms", "Time per output token", f"tpot{number_}"),
-            accepted(alike, arms, f"accepted{number_}"),
-        ]
+def workload_plots(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> list[Plot]:
+    """All plots of the cells of one workload. arms: in the page's order, which gives them their colours."""
+    made = (
+        ratios(cells, arms, f"ratios{prefix}"),
+        throughput(cells, arms, f"throughput{prefix}"),
+        latency(cells, arms, "ttft_ms", "Time to first token", f"ttft{prefix}"),
+        latency(cells, arms, "tpot_ms", "Time per output token", f"tpot{prefix}"),
+        accepted(cells, arms, f"accepted{prefix}"),
+        reached(cells, arms, f"reached{prefix}"),
+    )
     return [each for each in made if each is not None]
 
 
@@ -56,16 +67,70 @@ def throughput(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot 
     if len(loads(cells)) == 1:
         return bars(lines, title, "output tok/s (line: lowest to highest pass)", alt, prefix)
     with axes() as ax:
-        for each in lines:
-            errors = [
-                [y - low for y, low in zip(each.y, each.low, strict=True)],
-                [high - y for y, high in zip(each.y, each.high, strict=True)],
-            ]
-            ax.errorbar(each.x, each.y, yerr=errors, color=each.colour, marker=each.marker, capsize=2)
+        with_errors(ax, lines)
         by_load(ax, cells)
         rising(ax, lines, "output tok/s")
         label_ends(ax, lines)
         return plot(ax, title, alt, prefix)
+
+
+def ratios(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | None:
+    """tok/s relative to the base arm, with intervals. Without plain decoding, beside which trees all look alike."""
+    base = base_of(cells[0])
+    others = [arm if arm != "plain" else "" for arm in arms]
+    lines = series(
+        [{**cell, "arms": {arm: ratio_of(cell, arm) for arm in cell.get("arms") or {}}} for cell in cells],
+        others,
+        lambda row: row.get("ratio"),
+        lambda row: [row[side] for side in ("low", "high") if row.get(side) is not None],
+    )
+    if not lines:
+        return None
+    alt = told(lines, f"times the tok/s of {base}", load_name(cells))
+    title = f"tok/s to the {base}: {workload_name(cells[0])}"
+    single = len(loads(cells)) == 1
+    with axes(height=0.75 + 0.34 * len(lines), left=0.95, right=0.55) if single else axes() as ax:
+        if single:
+            dots(ax, lines)
+            ax.axvline(1, color=MUTED, linewidth=1)
+            ax.set_xlabel(f"times the tok/s of {short(base)} (line: 95 % interval)")
+            return plot(ax, title, alt, prefix)
+        ax.axhline(1, color=MUTED, linewidth=1)
+        with_errors(ax, lines)
+        by_load(ax, cells)
+        ax.set_ylabel(f"times the tok/s of {short(base)}")
+        label_points(
+            ax, [(1, short(base), MUTED), *((each.y[-1], short(each.name), each.colour) for each in lines)]
+        )
+        return plot(ax, title, alt, prefix)
+
+
+def dots(ax: Axes, lines: Sequence[Series]) -> None:
+    """One value with its interval for each arm, below each other."""
+    places = range(len(lines) - 1, -1, -1)
+    for place, each in zip(places, lines, strict=True):
+        apart = [[each.y[0] - each.low[0]], [each.high[0] - each.y[0]]]
+        ax.errorbar(each.y[0], place, xerr=apart, color=each.colour, marker=each.marker, capsize=2)
+        ax.annotate(times(each.y[0]), (1.02, place), xycoords=("axes fraction", "data"), va="center")
+    no_frame(ax, [short(each.name) for each in reversed(lines)])
+    ax.set_ylim(-0.6, len(lines) - 0.4)
+    ax.margins(x=0.15)
+    ax.grid(visible=True, axis="x", color=GRID)
+
+
+def no_frame(ax: Axes, names: Sequence[str]) -> None:
+    """Names at the left from below, without lines."""
+    ax.set_yticks(range(len(names)), names)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(visible=False)
+
+
+def with_errors(ax: Axes, lines: Sequence[Series]) -> None:
+    for each in lines:
+        below = [y - low for y, low in zip(each.y, each.low, strict=True)]
+        above = [high - y for y, high in zip(each.y, each.high, strict=True)]
+        ax.errorbar(each.x, each.y, yerr=[below, above], color=each.colour, marker=each.marker, capsize=2)
 
 
 def latency(cells: Sequence[Json], arms: Sequence[str], metric: str, name: str, prefix: str) -> Plot | None:
@@ -99,7 +164,7 @@ def accepted(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | 
     shares = {
         arm: [counts[arm].get(n, 0) / (sum(counts[arm].values()) or 1) for n in lengths] for arm in rows
     }
-    means = {arm: sum(n * share for n, share in zip(lengths, shares[arm], strict=True)) for arm in rows}
+    means = {arm: pooled_mean(cells, arm) for arm in rows}
     most = max(map(max, shares.values()))
     with axes(height=0.62 + 0.5 * len(rows), left=0.95, right=0.75, top=0.16) as ax:
         for row, arm in enumerate(rows):
@@ -107,19 +172,43 @@ def accepted(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | 
             heights = [share / most * 0.8 for share in shares[arm]]
             ax.bar(lengths, heights, bottom=base, width=0.8, color=arm_colour(arms.index(arm)))
             ax.axhline(base, color=MUTED, linewidth=0.6)
-            ax.annotate(
-                f"{means[arm]:.2f}", (1.02, base + 0.2), xycoords=("axes fraction", "data"), color=INK
-            )
+            ax.annotate(number(means[arm]), (1.02, base + 0.2), xycoords=("axes fraction", "data"), color=INK)
         ax.annotate("mean", (1.02, len(rows) - 0.2), xycoords=("axes fraction", "data"), color=MUTED)
-        ax.set_yticks([len(rows) - 1 - row + 0.3 for row in range(len(rows))], [short(arm) for arm in rows])
-        ax.tick_params(axis="y", length=0)
-        ax.grid(visible=False)
-        ax.spines["left"].set_visible(False)
+        no_frame(ax, [short(arm) for arm in reversed(rows)])
+        ax.set_yticks([row + 0.3 for row in range(len(rows))])
         ax.set_ylim(0, len(rows))
         ax.set_xticks(list(lengths))
         ax.set_xlabel(f"tokens a round gave (highest bar: {most:.0%} of rounds)")
-        alt = "; ".join(f"{plain_text(arm)} {means[arm]:.2f} tokens a round" for arm in rows)
+        alt = "; ".join(f"{plain_text(arm)} {number(means[arm])} tokens a round" for arm in rows)
         return plot(ax, f"Accepted length: {workload_name(cells[0])}", alt, prefix)
+
+
+def reached(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | None:
+    """Share of rounds that got at least so deep, by depth."""
+    shares = {arm: depths for arm in arms if (depths := pooled_depths(cells, arm))}
+    if not shares:
+        return None
+    with axes() as ax:
+        for arm, depths in shares.items():
+            index = arms.index(arm)
+            ax.plot(
+                range(1, len(depths) + 1),
+                depths,
+                color=arm_colour(index),
+                marker=MARKERS[index % len(MARKERS)],
+            )
+        ax.set_ylim(0, 1)
+        ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        ax.set_xlabel("depth")
+        ax.set_ylabel("share of rounds")
+        label_points(
+            ax, [(depths[-1], short(arm), arm_colour(arms.index(arm))) for arm, depths in shares.items()]
+        )
+        alt = "; ".join(
+            f"{plain_text(arm)} " + ", ".join(f"{each:.0%}" for each in shares[arm]) for arm in shares
+        )
+        return plot(ax, f"Depth reached: {workload_name(cells[0])}", "by depth from 1. " + alt, prefix)
 
 
 def series(
@@ -191,20 +280,22 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def label_ends(ax: Axes, lines: Sequence[Series]) -> None:
-    """Each line's name at its right end, moved up or down where names would meet."""
+    """Each line's name at its right end."""
+    label_points(ax, [(each.y[-1], short(each.name), each.colour) for each in lines])
+
+
+def label_points(ax: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
+    """Texts beside the right edge at these values, moved up or down where they would meet: value, text, colour."""
     ax.figure.canvas.draw()
     height = ax.bbox.height
-    wanted = [(ax.transData.transform((each.x[-1], each.y[-1]))[1] - ax.bbox.y0, each) for each in lines]
-    wanted.sort(key=lambda pair: pair[0])
+    wanted = sorted(
+        (ax.transData.transform((0, value))[1] - ax.bbox.y0, text, colour) for value, text, colour in labels
+    )
     gap = 9.5 * ax.figure.dpi / 72
-    for place, (_, each) in zip(spread([at for at, _ in wanted], gap, height), wanted, strict=True):
+    places = spread([at for at, _, _ in wanted], gap, height)
+    for place, (_, text, colour) in zip(places, wanted, strict=True):
         ax.annotate(
-            short(each.name),
-            (1.03, place / height),
-            xycoords="axes fraction",
-            color=each.colour,
-            va="center",
-            fontsize=8.5,
+            text, (1.03, place / height), xycoords="axes fraction", color=colour, va="center", fontsize=8.5
         )
 
 
@@ -238,10 +329,8 @@ def bars(lines: Sequence[Series], title: str, unit: str, alt: str, prefix: str) 
             ax.annotate(
                 number(each.y[0]), (each.high[0], place), (4, 0), textcoords="offset points", va="center"
             )
-        ax.set_yticks(places, [short(each.name) for each in lines])
-        ax.tick_params(axis="y", length=0)
+        no_frame(ax, [short(each.name) for each in reversed(lines)])
         ax.grid(visible=True, axis="x", color=GRID)
-        ax.grid(visible=False, axis="y")
         ax.set_xlabel(unit)
         return plot(ax, title, alt, prefix)
 

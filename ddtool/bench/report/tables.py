@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import RenderableType
 
@@ -12,6 +12,7 @@ from ddtool.bench.report.values import (
     arms_of,
     base_of,
     described,
+    judged,
     look,
     number,
     plain_text,
@@ -60,12 +61,7 @@ def objective(result: Json) -> list[RenderableType]:
     wanted = result.get("objective")
     if not wanted:
         return []
-    met = wanted.get("met")
-    text = (
-        f"objective {'met' if met else 'missed'}: {number(wanted.get('measured'), 'nothing')} tok/s measured, "
-        f"{number(wanted.get('tok_s'))} wanted at concurrency {wanted.get('concurrency')}"
-    )
-    return [Words(text, "bold green" if met else "bold red")]
+    return [Words(judged(wanted), "bold green" if wanted.get("met") else "bold red")]
 
 
 def overview(cells: Sequence[Json]) -> Sheet:
@@ -88,7 +84,11 @@ def overview(cells: Sequence[Json]) -> Sheet:
         for arm in arms
     ]
     keys = [plain_text(look(cell, "cell", "key")) for cell in cells]
-    return Sheet("output tok/s, median over the passes", Column("cell", keys, text=True), columns)
+    return Sheet(
+        "output tok/s, median over the passes",
+        Column("cell", keys, text=True),
+        [[column] for column in columns],
+    )
 
 
 def arm_name(arm: str) -> str:
@@ -105,23 +105,33 @@ def cell_sheet(result: Json, cell: Json) -> Sheet:
         return Sheet(title, Column("nothing was measured here", [], text=True), [])
     throughput: Numbers = [look(row, "tok_s", "median") for row in rows]
     marks = ["".join(mark(result, arm, row)) for arm, row in zip(arms, rows, strict=True)]
-    columns = [
-        Column("tok/s", [number(value) for value in throughput]),
-        Bars(throughput, max((value for value in throughput if value), default=0)),
-        Column("", marks, text=True, styles=["bold red"] * len(rows)) if any(marks) else None,
-        *ratio_columns(cell, arms),
-        measured("tok/s\na user", rows, "tok_s_user", "median"),
-        measured("tokens\na round", rows, "accept", "mean"),
-        measured("round\nms", rows, "round_ms"),
-        *(
-            measured(f"{name}\n{quantile}", rows, key, quantile)
-            for name, key in (("TTFT", "ttft_ms"), ("ITL", "itl_ms"))
-            for quantile in ("p50", "p99")
-        ),
-        measured("errors", rows, "errors"),
+    groups: list[list[Column | Bars | None]] = [
+        [
+            Column("tok/s", [number(value) for value in throughput]),
+            Bars(throughput, max((value for value in throughput if value), default=0)),
+            Column("", marks, text=True, styles=["bold red"] * len(rows)) if any(marks) else None,
+            *ratio_columns(cell, arms),
+        ],
+        [
+            measured("tok/s\na user", rows, "tok_s_user", "median"),
+            measured("tokens\na round", rows, "accept", "mean"),
+            measured("round\nms", rows, "round_ms"),
+            measured("failed", rows, "errors"),
+        ],
+        quantiles("TTFT", rows, "ttft_ms"),
+        quantiles("ITL", rows, "itl_ms"),
     ]
-    names = Column("arm", arms, text=True)
-    return Sheet(title, names, [column for column in columns if column is not None], notes(arms, rows, marks))
+    return Sheet(
+        title, Column("arm", arms, text=True), [present(group) for group in groups], notes(arms, rows, marks)
+    )
+
+
+def quantiles(name: str, rows: Sequence[Json], key: str) -> list[Column | Bars | None]:
+    return [measured(f"{name} ms\n{quantile}", rows, key, quantile) for quantile in ("p50", "p99")]
+
+
+def present(columns: Iterable[Column | Bars | None]) -> list[Column | Bars]:
+    return [column for column in columns if column is not None]
 
 
 def mark(result: Json, arm: str, row: Json) -> list[str]:
@@ -150,15 +160,19 @@ def ratio_columns(cell: Json, arms: Sequence[str]) -> list[Column]:
     values = [
         "1" if arm == base else times(look(row, "ratio")) for arm, row in zip(arms, ratios, strict=True)
     ]
-    intervals = [
-        f"{times(row.get('low'))}–{times(row.get('high'))}" if row and row.get("low") is not None else ""
-        for row in ratios
-    ]
+    intervals = [interval(row) for row in ratios]
     styles = [better(row) for row in ratios]
     return [
         Column(f"to\n{arm_name(base)}", values, styles=styles),
         Column("interval", intervals, styles=styles),
     ]
+
+
+def interval(ratio: Json | None) -> str:
+    """`1.022–1.054`; nothing where too few pairs were run to have one."""
+    if not ratio or ratio.get("low") is None or ratio.get("high") is None:
+        return ""
+    return f"{times(ratio['low'])}–{times(ratio['high'])}"
 
 
 def better(ratio: Json | None) -> str:
@@ -186,13 +200,13 @@ def accept_sheet(cells: Sequence[Json]) -> list[RenderableType]:
     totals = {arm: sum(each.values()) or 1 for arm, each in counts.items()}
     shares = {arm: {length: n / totals[arm] for length, n in each.items()} for arm, each in counts.items()}
     most = max(max(each.values()) for each in shares.values())
-    columns: list[Column | Bars] = []
+    groups: list[list[Column | Bars]] = []
     for length in range(1, max(map(max, counts.values())) + 1):
         column: Numbers = [each.get(length, 0.0) for each in shares.values()]
-        columns.append(Column(str(length), [f"{value:.0%}" for value in column if value is not None]))
-        columns.append(Bars(column, most, width=4))
+        percent = Column(str(length), [f"{value:.0%}" for value in column if value is not None])
+        groups.append([percent, Bars(column, most, width=4)])
     title = f"{workload_name(cells[0])}: share of rounds by the tokens they gave, at every load"
-    return ["", Sheet(title, Column("arm", list(counts), text=True), columns)]
+    return ["", Sheet(title, Column("arm", list(counts), text=True), groups)]
 
 
 def lossless(result: Json) -> list[RenderableType]:
@@ -202,7 +216,7 @@ def lossless(result: Json) -> list[RenderableType]:
     styles = [
         {"equal": "green", "near-ties": "green"}.get(str(row.get("verdict")), "bold red") for row in rows
     ]
-    columns = [
+    columns: list[Column | Bars] = [
         Column("cell", [row.get("cell") for row in rows], text=True),
         Column("samples", [number(row.get("samples")) for row in rows]),
         Column("equal", [number(row.get("equal")) for row in rows]),
@@ -213,7 +227,7 @@ def lossless(result: Json) -> list[RenderableType]:
         Column("verdict", [str(row.get("verdict")) for row in rows], text=True, styles=styles),
     ]
     sheet = Sheet(
-        "output against plain decoding", Column("arm", [row.get("arm") for row in rows], text=True), columns
+        "output against plain decoding", Column("arm", [row.get("arm") for row in rows], text=True), [columns]
     )
     return ["", sheet, *(Words(line) for row in rows for line in divergences(row))]
 

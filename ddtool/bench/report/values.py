@@ -7,7 +7,8 @@ missing reads as None here and is left out, or shown as a dash, there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Json = Mapping[str, Any]
@@ -20,6 +21,11 @@ BASE_ARMS = {"plain": 0, "chain": 1}
 def plain_text(value: object) -> str:
     """Somebody else's text on one line, without what a terminal would obey or what would turn its letters around."""
     return " ".join(CONTROL.sub("", ESCAPE.sub("", str(value))).split())
+
+
+def plain_lines(value: object) -> str:
+    """Somebody else's text with its lines, to be copied, otherwise as `plain_text`."""
+    return CONTROL.sub("", ESCAPE.sub("", str(value))).rstrip()
 
 
 def look(value: Any, *path: str) -> Any:
@@ -101,6 +107,35 @@ def pooled(cells: Iterable[Json]) -> dict[str, dict[int, int]]:
     return counts
 
 
+def pooled_mean(cells: Iterable[Json], arm: str) -> float | None:
+    """Tokens a round over all these cells, each by its number of rounds."""
+    return _weighted([(look(cell, "arms", arm, "accept", "mean"), rounds_of(cell, arm)) for cell in cells])
+
+
+def pooled_depths(cells: Sequence[Json], arm: str) -> list[float]:
+    """Share of rounds that reached depth 1, 2, … over all these cells."""
+    found = [(look(cell, "arms", arm, "accept", "by_depth") or [], rounds_of(cell, arm)) for cell in cells]
+    deepest = max((len(shares) for shares, _ in found), default=0)
+    depths = [
+        _weighted(
+            [(shares[depth] if depth < len(shares) else 0.0, rounds) for shares, rounds in found if shares]
+        )
+        for depth in range(deepest)
+    ]
+    return [each for each in depths if each is not None]
+
+
+def rounds_of(cell: Json, arm: str) -> int:
+    """How many rounds an arm had in a cell."""
+    return look(cell, "arms", arm, "verify_steps") or 1
+
+
+def _weighted(values: Iterable[tuple[float | None, int]]) -> float | None:
+    known = [(value, weight) for value, weight in values if value is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
 def load(cell: Json) -> str:
     """What a cell asked of the server: `16 at a time`, `2.5 requests/s`."""
     if cell.get("rate") is not None:
@@ -140,3 +175,97 @@ def taints_of(result: Json, arm: str) -> list[str]:
     """The taints that name this arm."""
     name = re.compile(rf"(?<![\w:]){re.escape(arm)}(?![\w:]*\w)")
     return [taint for taint in result.get("taints") or [] if name.search(str(taint))]
+
+
+@dataclass(frozen=True)
+class VerifyCurve:
+    """Rows of `verify` with one concurrency and context, by width."""
+
+    concurrency: int | None
+    context: int | None
+    rows: list[Json]
+
+    @property
+    def where(self) -> str:
+        return at(self.concurrency, self.context)
+
+
+@dataclass(frozen=True)
+class BudgetCurve:
+    """tok/s by arm at one concurrency and context. behind: the values that a measured median is of."""
+
+    concurrency: int | None
+    context: int | None
+    predicted: dict[str, float]
+    measured: dict[str, float]
+    behind: dict[str, list[float]]
+
+    @property
+    def where(self) -> str:
+        return at(self.concurrency, self.context)
+
+
+def at(concurrency: int | None, context: int | None) -> str:
+    """`concurrency 16, context 1024`"""
+    parts = [f"concurrency {number(concurrency)}"] if concurrency is not None else []
+    return ", ".join(parts + ([f"context {number(context)}"] if context is not None else []))
+
+
+def verify_curves(tune: Json) -> list[VerifyCurve]:
+    found: dict[tuple[Any, Any], list[Json]] = {}
+    for row in tune.get("verify") or []:
+        found.setdefault((row.get("concurrency"), row.get("context")), []).append(row)
+    return [
+        VerifyCurve(*where, sorted(rows, key=lambda row: float(row.get("width") or 0)))
+        for where, rows in found.items()
+    ]
+
+
+def budget_curves(tune: Json) -> list[BudgetCurve]:
+    found: dict[tuple[Any, Any], BudgetCurve] = {}
+    for kind in ("predicted", "measured"):
+        for row in tune.get(kind) or []:
+            where = (row.get("concurrency"), row.get("context"))
+            curve = found.setdefault(where, BudgetCurve(*where, {}, {}, {}))
+            if row.get("tok_s") is not None:
+                getattr(curve, kind)[str(row.get("arm"))] = row["tok_s"]
+            if row.get("values"):
+                curve.behind[str(row.get("arm"))] = row["values"]
+    return list(found.values())
+
+
+def arms_in(tune: Json) -> list[str]:
+    """Every arm of a tuning run, in the one order."""
+    names = [
+        str(row.get("arm")) for kind in ("predicted", "measured", "split") for row in tune.get(kind) or []
+    ]
+    return sorted(dict.fromkeys(names), key=arm_order)
+
+
+def difference(predicted: float | None, measured: float | None) -> float | None:
+    """How far a prediction is from what was measured, relative to that."""
+    return predicted / measured - 1 if predicted is not None and measured else None
+
+
+def steps_of(tune: Json) -> tuple[list[str], list[str], dict[str, dict[str, float]]]:
+    """Arms, steps of a round in their order, and ms by arm and step."""
+    spent: dict[str, dict[str, float]] = {}
+    for row in tune.get("split") or []:
+        if row.get("ms") is not None:
+            spent.setdefault(str(row.get("arm")), {})[str(row.get("step"))] = row["ms"]
+    steps = dict.fromkeys(step for each in spent.values() for step in each)
+    return sorted(spent, key=arm_order), list(steps), spent
+
+
+def judged(objective: Json) -> str:
+    """`Objective met: 181 tok/s of tree:16 in code-c1, 150 wanted at concurrency 1`"""
+    where = "".join(
+        f" {word} {plain_text(objective[key])}"
+        for word, key in (("of", "arm"), ("in", "cell"))
+        if objective.get(key)
+    )
+    return (
+        f"Objective {'met' if objective.get('met') else 'missed'}: "
+        f"{number(objective.get('measured'), 'nothing')} tok/s{where}, "
+        f"{number(objective.get('tok_s'))} wanted at concurrency {number(objective.get('concurrency'))}"
+    )

@@ -1,0 +1,93 @@
+"""The numbers of a tuning run as tables for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ddtool.bench.report.grids import Grid, Header, grid, rows_grid
+from ddtool.bench.report.values import Json, budget_curves, difference, look, number, plain_text, steps_of
+
+
+def tune_grids(tune: Json, order: Sequence[str]) -> list[Grid]:
+    """Everything a `ddtool.tune/1` has."""
+    made = [
+        *curves(tune, order),
+        verify(tune),
+        fit(tune),
+        acceptance(tune),
+        split(tune, order),
+        experts(tune),
+    ]
+    return [each for each in made if each is not None]
+
+
+def curves(tune: Json, order: Sequence[str]) -> Iterator[Grid | None]:
+    for curve in budget_curves(tune):
+        arms = [arm for arm in order if arm in curve.predicted or arm in curve.measured]
+        predicted = [curve.predicted.get(arm) for arm in arms]
+        found = [curve.measured.get(arm) for arm in arms]
+        apart = [difference(one, other) for one, other in zip(predicted, found, strict=True)]
+        yield grid(
+            f"tok/s, {curve.where}",
+            "arm",
+            arms,
+            order,
+            [
+                (Header("", "predicted"), predicted),
+                (Header("", "measured"), found),
+                (Header("", "passes"), [curve.behind.get(arm) for arm in arms]),
+                (Header("", "predicted to measured"), [None if each is None else 1 + each for each in apart]),
+            ],
+        )
+
+
+def verify(tune: Json) -> Grid | None:
+    columns = {
+        "concurrency": "concurrency",
+        "context": "context",
+        "round_ms": "round",
+        "verify_ms": "verify",
+        "fitted_ms": "fitted",
+        "draft_ms": "draft",
+        "tree_ms": "tree",
+    }
+    return rows_grid("ms a round by width", tune.get("verify") or [], [], "width", columns)
+
+
+def fit(tune: Json) -> Grid | None:
+    found = tune.get("fit") or {}
+    params = dict(found.get("params") or {})
+    cells = {**params, "relative error": found.get("rel_error")}
+    return grid(
+        "The fitted model",
+        "model",
+        [str(found.get("model", ""))],
+        [],
+        [(Header("", plain_text(name)), [value]) for name, value in cells.items()],
+    )
+
+
+def acceptance(tune: Json) -> Grid | None:
+    columns = {"topk": "topk", "predicted": "predicted", "measured": "measured"}
+    return rows_grid("Tokens a round by budget", tune.get("acceptance") or [], [], "budget", columns)
+
+
+def split(tune: Json, order: Sequence[str]) -> Grid | None:
+    arms, steps, spent = steps_of(tune)
+    columns = [(Header("", plain_text(step)), [spent[arm].get(step) for arm in arms]) for step in steps]
+    return grid("Time of a round, ms", "arm", arms, order, columns)
+
+
+def experts(tune: Json) -> Grid | None:
+    rows = tune.get("experts") or []
+    return rows_grid(
+        "Distinct experts that a verify reads", rows, [], "width", {"distinct": "distinct", "of": "of"}
+    )
+
+
+def advice(tune: Json) -> str:
+    """The recommendation as a sentence."""
+    gain = look(tune, "recommendation", "gain_over_chain")
+    by = f", {gain:+.1%} to the chain".replace("%", " %") if gain else ""
+    arm, concurrency = (look(tune, "recommendation", key) for key in ("arm", "concurrency"))
+    return f"Use {plain_text(arm)} at concurrency {number(concurrency)}{by}"

@@ -1,0 +1,211 @@
+"""The plots of a tuning run. Each is left out where its numbers are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from ddtool.bench.report.plots import label_points, no_frame, short
+from ddtool.bench.report.svg import GRID, INK, MARKERS, MUTED, Plot, arm_colour, axes, plot, step_colour
+from ddtool.bench.report.values import (
+    BudgetCurve,
+    Json,
+    VerifyCurve,
+    budget_curves,
+    budget_of,
+    difference,
+    number,
+    plain_text,
+    share,
+    steps_of,
+    verify_curves,
+)
+
+LEGIBLE = 0.09
+"""Share of the longest bar from which on a step's own number fits into it."""
+
+
+def tune_plots(tune: Json, arms: Sequence[str]) -> list[Plot]:
+    """All plots of a `ddtool.tune/1`. arms: in the page's order, which gives them their colours."""
+    made: list[Plot | None] = [
+        *(budgets(curve, arms, f"budgets{index}") for index, curve in enumerate(budget_curves(tune))),
+        *(verify(same, tune, f"verify{index}") for index, same in enumerate(by_context(verify_curves(tune)))),
+        split(tune, "split"),
+        experts(tune, "experts"),
+    ]
+    return [each for each in made if each is not None]
+
+
+def budgets(curve: BudgetCurve, arms: Sequence[str], prefix: str) -> Plot | None:
+    """tok/s by budget: what was predicted as a line, what was measured as points, the chain as a level."""
+    trees = [(budget, arm) for arm in arms if (budget := budget_of(arm)[0]) is not None]
+    predicted = [(budget, curve.predicted[arm]) for budget, arm in trees if arm in curve.predicted]
+    if len(predicted) < 2:
+        return None
+    with axes() as ax:
+        ax.plot(*zip(*predicted, strict=True), color=MUTED, linewidth=1.6, zorder=2)
+        labels = [(predicted[-1][1], "predicted", MUTED)]
+        for budget, arm in trees:
+            if arm in curve.measured:
+                index = arms.index(arm)
+                at, behind = curve.measured[arm], [curve.measured[arm], *curve.behind.get(arm, [])]
+                ax.errorbar(
+                    budget, at, [[at - min(behind)], [max(behind) - at]], color=arm_colour(index),
+                    marker=MARKERS[index % len(MARKERS)], capsize=2, zorder=3,
+                )  # fmt: skip
+        labels += level(ax, curve, arms)
+        ax.margins(x=0.06, y=0.12)
+        ax.set_xlabel("budget (points: measured)")
+        ax.set_ylabel("output tok/s")
+        label_points(ax, labels)
+        alt = "; ".join(
+            f"{plain_text(arm)} predicted {number(curve.predicted.get(arm))}, "
+            f"measured {number(curve.measured.get(arm))}"
+            for arm in arms
+            if arm in curve.predicted or arm in curve.measured
+        )
+        return plot(ax, f"Budget curve: {curve.where}", alt, prefix)
+
+
+def level(ax: Axes, curve: BudgetCurve, arms: Sequence[str]) -> list[tuple[float, str, str]]:
+    """The chain, measured and predicted, as lines across; what to write at their ends."""
+    if "chain" not in arms:
+        return []
+    colour, labels = arm_colour(arms.index("chain")), []
+    for values, style, name in (
+        (curve.measured, "-", "chain"),
+        (curve.predicted, (0, (2, 2)), "chain, pred."),
+    ):
+        if "chain" in values:
+            ax.axhline(values["chain"], color=colour, linestyle=style, linewidth=1.3)
+            labels.append((values["chain"], name, colour))
+    return labels
+
+
+def by_context(curves: Sequence[VerifyCurve]) -> list[list[VerifyCurve]]:
+    found: dict[int | None, list[VerifyCurve]] = {}
+    for curve in curves:
+        found.setdefault(curve.context, []).append(curve)
+    return list(found.values())
+
+
+def verify(curves: Sequence[VerifyCurve], tune: Json, prefix: str) -> Plot | None:
+    """ms of a verify by its width: points as measured, lines as fitted; a line for each concurrency."""
+    labels, told, fitted = [], [], False
+    with axes() as ax:
+        for index, curve in enumerate(curves):
+            rows = [
+                row for row in curve.rows if row.get("verify_ms") is not None and row.get("width") is not None
+            ]
+            if not rows:
+                continue
+            widths, ms = [row["width"] for row in rows], [row["verify_ms"] for row in rows]
+            colour = step_colour(index)
+            ax.plot(widths, ms, color=colour, marker=MARKERS[index % len(MARKERS)], linestyle="none")
+            line = [(row["width"], row["fitted_ms"]) for row in rows if row.get("fitted_ms") is not None]
+            if line:
+                ax.plot(*zip(*line, strict=True), color=colour, linewidth=1.3)
+                fitted = True
+            labels.append((ms[-1], f"{number(curve.concurrency)} at a time", colour))
+            told.append(
+                f"{curve.where}: {number(ms[0])} at width {widths[0]}, {number(ms[-1])} at {widths[-1]}"
+            )
+        if not labels:
+            return None
+        ax.set_ylim(bottom=0)
+        ax.set_xlim(left=0)
+        ax.set_xlabel("width verified, tokens" + (" (line: fitted)" if fitted else ""))
+        ax.set_ylabel("verify, ms")
+        label_points(ax, labels)
+        context = f": context {number(curves[0].context)}" if curves[0].context is not None else ""
+        return plot(ax, f"Cost of a verify{context}", "ms. " + "; ".join(told), prefix)
+
+
+def split(tune: Json, prefix: str) -> Plot | None:
+    """Where a round's time goes: a bar for each arm, a piece for each step."""
+    arms, steps, spent = steps_of(tune)
+    if not arms:
+        return None
+    most = max(sum(each.values()) for each in spent.values())
+    with axes(height=0.95 + 0.34 * len(arms), left=0.95, right=0.55, top=0.4) as ax:
+        for place, arm in enumerate(reversed(arms)):
+            start = 0.0
+            for index, step in enumerate(steps):
+                ms = spent[arm].get(step, 0.0)
+                ax.barh(
+                    place,
+                    ms,
+                    left=start,
+                    height=0.7,
+                    color=step_colour(index),
+                    label=plain_text(step) if not place else None,
+                )
+                if ms >= LEGIBLE * most:
+                    ax.annotate(
+                        number(ms),
+                        (start + ms / 2, place),
+                        ha="center",
+                        va="center",
+                        color="#010104",
+                        fontsize=8,
+                    )
+                start += ms
+            ax.annotate(
+                number(start), (start, place), (4, 0), textcoords="offset points", va="center", color=INK
+            )
+        no_frame(ax, [short(arm) for arm in reversed(arms)])
+        ax.grid(visible=True, axis="x", color=GRID)
+        ax.set_xlabel("ms a round")
+        ax.legend(
+            loc="lower left",
+            bbox_to_anchor=(-0.02, 1.0),
+            ncols=len(steps),
+            handlelength=0.9,
+            handletextpad=0.4,
+            columnspacing=1.0,
+        )
+        alt = "; ".join(
+            f"{plain_text(arm)}: "
+            + ", ".join(f"{plain_text(step)} {number(ms)}" for step, ms in spent[arm].items())
+            for arm in arms
+        )
+        return plot(ax, "Time of a round", "ms. " + alt, prefix)
+
+
+def experts(tune: Json, prefix: str) -> Plot | None:
+    """Distinct experts by width."""
+    rows = [
+        row
+        for row in tune.get("experts") or []
+        if row.get("width") is not None and row.get("distinct") is not None
+    ]
+    if len(rows) < 2:
+        return None
+    with axes() as ax:
+        ax.plot(
+            [row["width"] for row in rows],
+            [row["distinct"] for row in rows],
+            color=step_colour(0),
+            marker="o",
+        )
+        ax.set_xlim(left=0)
+        ax.set_ylim(bottom=0)
+        if rows[-1].get("of"):
+            ax.axhline(rows[-1]["of"], color=MUTED, linewidth=1)
+            label_points(ax, [(rows[-1]["of"], f"all {number(rows[-1]['of'])}", MUTED)])
+        ax.set_xlabel("width verified, tokens")
+        ax.set_ylabel("distinct experts read")
+        alt = "; ".join(f"{number(row['distinct'])} at width {row['width']}" for row in rows)
+        return plot(ax, "Experts that a verify reads", alt, prefix)
+
+
+def off_by(tune: Json) -> str:
+    """How far the predictions were from what was measured, at worst."""
+    apart = [
+        abs(each)
+        for curve in budget_curves(tune)
+        for arm in curve.measured
+        if (each := difference(curve.predicted.get(arm), curve.measured[arm])) is not None
+    ]
+    return f"Predictions were off by {share(max(apart))} at most." if apart else ""
