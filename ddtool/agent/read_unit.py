@@ -5,20 +5,18 @@ Everything that is read leaves the host masked (see foreign.py). Nothing is writ
 
 from __future__ import annotations
 
-import os
 import pwd
 import re
 import socket
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import client, facts, unit
+from . import client, facts, served, unit
 from .errors import AgentError
 from .foreign import Masks
 from .registry import Context, op
 
 SIZE = 64 << 10  # a larger file is no script
-SERVER = re.compile(r"sglang[./]launch_server|/sglang$")
 _ENVIRONMENT_FILE = re.compile(r"^\s*EnvironmentFile=-?(\S+)", re.MULTILINE)
 _CONFIG = re.compile(r"--config(?:=|\s+)[\"']?(/[^\s\"';]+)")
 _PATH = re.compile(r"(?<![\w.:=/-])(/[^\s\"';&|]+)")
@@ -53,14 +51,14 @@ def read(ctx: Context, unit_name: str) -> Dict[str, Any]:
                 if path.endswith((".sh", ".env"))
             }
         )
-    process = server_process(state)
+    process = served.server_process(state)
     words = process["argv"] if process else []
     configs = _texts(_CONFIG.findall("\n".join([joined, *scripts.values(), " ".join(words)])))
     masks = Masks()
     sources = {**texts, **environment, **scripts, **configs}
     masks.learn_lines(environment.values())
     masks.learn([*sources.values(), " ".join(words)])
-    server = answers(words, unit_name)
+    server = answers(process, unit_name)
     return {
         "schema": "ddtool.unit/1",
         "unit": unit_name,
@@ -96,37 +94,14 @@ def engine(
     }
 
 
-def server_process(state: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-    """The process of the unit that was started as the server: its oldest one with such an argument vector."""
-    for item in sorted(state["processes"], key=lambda process: (process["start"], process["pid"])):
-        try:
-            argv = Path(f"/proc/{item['pid']}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            cwd = os.readlink(f"/proc/{item['pid']}/cwd")  # noqa: PTH115  Path.readlink is Python 3.9
-        except OSError:
-            continue
-        if Path(argv[0]).name.startswith("python") and any(SERVER.search(word) for word in argv[1:4]):
-            return {"pid": item["pid"], "argv": argv, "cwd": cwd}
-    return None
-
-
-def answers(argv: List[str], unit_name: str) -> Dict[str, Any]:
+def answers(process: Optional[Dict[str, Any]], unit_name: str) -> Dict[str, Any]:
     """What the running server says of its own arguments; {} when it does not answer."""
-    if not argv:
+    if not process:
         return {}
-    flags = " ".join(argv)
-    port = re.search(r"--port[= ](\d+)", flags)
-    address = re.search(r"--host[= ](\S+)", flags)
-    key = re.search(r"--api-key[= ](\S+)", flags)
-    where = address.group(1) if address and address.group(1) not in ("0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
+    at = served.of_arguments(process["argv"], process["cwd"], unit_name)
     for path in ("/server_info", "/get_server_info"):
         try:
-            answer = client.request(
-                where,
-                int(port.group(1)) if port else 30000,
-                path,
-                api_key=client.Key(key.group(1), unit_name) if key else None,
-                timeout=5.0,
-            )
+            answer = client.request(at["address"], at["port"], path, api_key=at["api_key"], timeout=5.0)
         except OSError:
             return {}
         if answer.status == 200 and isinstance(answer.body, dict):

@@ -11,7 +11,20 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Type
 
-from . import adopt, clean, client, diagnostics, disk, evidence, inflight, install, releases, start_log, unit
+from . import (
+    adopt,
+    clean,
+    client,
+    diagnostics,
+    disk,
+    evidence,
+    inflight,
+    install,
+    releases,
+    served,
+    start_log,
+    unit,
+)
 from .errors import AgentError, Drift, Unhealthy
 from .files import FileChange, FileSet
 from .gate import Gate
@@ -68,14 +81,14 @@ class WriteRelease(Step):
 class Drain(Step):
     """args `seconds`, `gate`: a wait until no request is in flight, at most so long. Nothing to undo: it only looks.
 
-    `gate` says where to ask when nothing of ddtool runs under this name yet, as in a takeover.
+    `gate` says where to ask when neither the process nor a release tells.
     """
 
     def title(self, run: Run) -> str:
         return f"wait at most {self.args['seconds']:.0f} s for the requests in flight"
 
     def do(self, run: Run, before: Before) -> None:
-        spec = releases.current_gate(run.ctx, run.unit) or {**self.args["gate"], "api_key": None}
+        spec = served.where(run.ctx, run.unit, unit.state_of(run.unit)) or {**self.args["gate"], "api_key": None}
         run.note(drained=inflight.drain(spec, self.args["seconds"], run.emit))
 
 

@@ -59,7 +59,11 @@ def test_refused_without_being_asked_and_a_dry_run_touches_nothing(served: Sandb
     assert refused.returncode == 6
     shown = ok("deploy", "--take-over", "--dry-run")
     assert "outage: none" in shown
-    assert handmade.KEY not in refused.stderr + shown
+    at_once = ok("deploy", "--take-over", "--restart", "--drain", "5", "--dry-run")
+    assert "0 in flight now, waited for" in at_once, (
+        at_once
+    )  # asked with the key that the process was started with
+    assert handmade.KEY not in refused.stderr + shown + at_once
     assert differences(tree, snapshot(served)) == []
 
 
@@ -89,12 +93,16 @@ def test_story(served: Sandbox) -> None:
     again = invocation(served)
     ok("deploy", "--take-over", "--yes")  # another release, still without an outage
     assert invocation(served) == again
-    ok("restart", "--yes")
+    drained = data("restart", "--drain", "5", "--yes")["drained"]
+    assert (drained["left"], drained["unknown"]) == (0, None)
     status = data("status")
     assert status["runs"] == status["release"]["id"] and status["health"]["ok"]
     ok("deploy", "--set", "server_args.context-length=2048", "--yes")
     minidiag_run("diag", "enable", minidiag.NAME, "--restart", "--yes")
     assert data("status")["diagnostics"]["patches"]
+    minidiag_run("diag", "disable", minidiag.NAME, "--restart", "--yes")
+    assert not data("status")["diagnostics"]["patches"]
+    minidiag_run("diag", "enable", minidiag.NAME, "--yes")
     minidiag_run("restore", "--yes")
     plan = ok("remove", "--restore-unit", "--yes")
     assert "with its original unit" in plan
