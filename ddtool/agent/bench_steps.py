@@ -17,6 +17,7 @@ from .run import Run
 from .steps import Before, Step, keep_evidence
 
 EVERY_S = 1.0  # between two reports of one pass
+ENDING_S, POLL_S = 2.0, 0.1
 
 Json = Dict[str, Any]
 
@@ -133,23 +134,31 @@ def run_stoppable(spec: Json, progress: Progress, gpu: Sampler, name: str, invoc
         try:
             work.result()
         except load.NoServer as error:
-            check_same(name, invocation)
+            check_same(name, invocation, patience_s=ENDING_S)
             raise Unhealthy(f"{name} cannot be measured: {error}", hint="ddtool status") from error
         finally:
             stop.set()
 
 
-def check_same(name: str, invocation: str) -> None:
-    """Unhealthy when the service that a pass began with is not there any more."""
-    state = unit.show(name)
-    if not unit.is_active(state):
-        raise Unhealthy(
-            f"{name} ended during the benchmark: result {state.get('Result')}, "
-            f"exit status {state.get('ExecMainStatus')}",
-            hint="ddtool crash last",
-        )
-    if state.get("InvocationID") != invocation:
-        raise Unhealthy(f"{name} restarted during the benchmark", hint="ddtool crash last")
+def check_same(name: str, invocation: str, patience_s: float = 0.0) -> None:
+    """Unhealthy when the service that a pass began with is not there any more.
+
+    patience_s: systemd may learn a little later than a client that a service has ended
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        state = unit.show(name)
+        if state.get("ActiveState") != "active":
+            raise Unhealthy(
+                f"{name} ended during the benchmark: result {state.get('Result')}, "
+                f"exit status {state.get('ExecMainStatus')}",
+                hint="ddtool crash last",
+            )
+        if state.get("InvocationID") != invocation:
+            raise Unhealthy(f"{name} restarted during the benchmark", hint="ddtool crash last")
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(POLL_S)
 
 
 BENCH_STEPS: Dict[str, Type[Step]] = {"bench": Bench}

@@ -17,7 +17,9 @@ from typing import Any, Awaitable, Callable, Dict, List, NamedTuple, Optional, S
 from . import client, load_metrics
 from .load_events import Answer, Unreadable, said
 from .load_gpu import Sampler
-from .load_http import Connection, Exchange, Server
+from .load_http import Connection, Exchange, NoServer, Server
+
+__all__ = ["NoServer", "Stopped", "run_pass"]
 
 STOP_POLL_S = 0.1
 FLUSH_S = 10.0  # how long the server may take to become idle
@@ -29,10 +31,6 @@ Write = Callable[[Json], None]
 
 class Stopped(Exception):
     """Asked to stop: the pass has no end, and what was in flight left nothing."""
-
-
-class NoServer(OSError):
-    """Nothing answers there any more, or a stranger does: the rest of the pass would only count refusals."""
 
 
 class Request(NamedTuple):
@@ -135,11 +133,8 @@ class _Pass:
         self._write({"kind": "sample", **self._name, **sample})
 
     async def _sample(self, request: Request) -> Json:
-        """One request to its end, whatever that is. Raises NoServer when there is no connection to be had."""
-        try:
-            connection = await self.server.connection()
-        except OSError as error:
-            raise NoServer(f"{self.spec['address']}:{self.spec['port']}: {error}") from error
+        """One request to its end, whatever that is. Raises NoServer."""
+        connection = await self.server.connection()
         answer = Answer(bool(self.spec.get("keep_text")))
         exchange = Exchange(answer.take)
         failed = await self._exchange(connection, exchange, answer, request.data)

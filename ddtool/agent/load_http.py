@@ -26,6 +26,10 @@ class Broken(OSError):
     """No whole answer came: the connection was lost, or what came is not HTTP."""
 
 
+class NoServer(OSError):
+    """Nothing answers there any more, or a stranger does: the rest of the pass would only count refusals."""
+
+
 class Exchange:
     """One request and its answer. `sent` and the times of events are of `time.perf_counter`.
 
@@ -205,25 +209,33 @@ class Server:
         return f"{self._head}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
     async def connection(self) -> Connection:
-        """An idle one, or a new one. OSError when nobody listens, or somebody who must not see the key."""
+        """An idle one, or a new one. Raises NoServer."""
         while self._idle:
             found = self._idle.pop()
             if found.reusable():
                 return found
             found.abort()
-        loop = asyncio.get_running_loop()
-        connecting = loop.create_connection(Connection, self.address, self.port)
         try:
-            transport, made = await asyncio.wait_for(connecting, CONNECT_S)
+            made = await asyncio.wait_for(self._connect(), CONNECT_S)
         except asyncio.TimeoutError as error:
-            raise OSError(f"no connection within {CONNECT_S:.0f} s") from error
-        if self._unit is not None:
-            try:
+            why = f"no connection within {CONNECT_S:.0f} s"
+            raise NoServer(f"{self.address}:{self.port}: {why}") from error
+        except OSError as error:
+            raise NoServer(f"{self.address}:{self.port}: {error}") from error
+        return made
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        transport, made = await loop.create_connection(Connection, self.address, self.port)
+        try:
+            if self._unit is not None:
                 sock = transport.get_extra_info("socket")
                 await loop.run_in_executor(None, listener.check, sock, self._unit)
-            except BaseException:
-                made.abort()
-                raise
+            if not made.reusable():
+                raise OSError("the connection was closed at once")
+        except BaseException:
+            made.abort()
+            raise
         return made
 
     async def open(self, count: int) -> None:

@@ -5,7 +5,7 @@
 
 Switches in the profile's `env`: MINI_CRASH=start|after_ready|on_generate|after_replay (a traceback,
 exit status 3), MINI_HANG=start (never ready)|on_generate, MINI_SLOW_START=SECONDS. A request's sampling parameter
-`mini_slow` is how many seconds it stays in flight.
+`mini_slow` is how many seconds it stays in flight; a streamed answer is spread over them.
 """
 
 from __future__ import annotations

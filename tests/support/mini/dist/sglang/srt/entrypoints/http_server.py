@@ -79,6 +79,7 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an event must not wait for the acknowledgement of the one before
 
     def do_GET(self):
         path = self.path.partition("?")[0]
@@ -106,9 +107,14 @@ class Handler(BaseHTTPRequestHandler):
             self.server.count(+1)
             try:
                 answer = self.generate(body)
+                if body.get("stream"):
+                    self.stream(answer, float((body.get("sampling_params") or {}).get("mini_slow") or 0))
             finally:
                 self.server.count(-1)
-            self.answer(200, answer)
+            if not body.get("stream"):
+                self.answer(200, answer)
+        elif self.path.partition("?")[0] == "/flush_cache":
+            self.answer(200, None)
         else:
             self.answer(404, {"detail": "Not Found"})
 
@@ -121,7 +127,8 @@ class Handler(BaseHTTPRequestHandler):
         params = body.get("sampling_params") or {}
         prompt_tokens = len(body.get("input_ids") or body.get("text", "").split())
         count = params.get("max_new_tokens") or 128
-        time.sleep(float(params.get("mini_slow") or 0))
+        if not body.get("stream"):
+            time.sleep(float(params.get("mini_slow") or 0))
         self.server.ranks.decode(prompt_tokens)
         meta = {
             "id": body.get("rid") or uuid.uuid4().hex,
@@ -138,6 +145,27 @@ class Handler(BaseHTTPRequestHandler):
             meta["spec_accept_length"] = count / meta["spec_verify_ct"]
         text = "".join(" " + WORDS[index % len(WORDS)] for index in range(count))
         return {"text": text, "output_ids": list(range(count)), "meta_info": meta}
+
+    def stream(self, answer, seconds):
+        """A growing part of the answer for each verify step, spread over so many seconds; what only its end has, then."""
+        meta, ids, words = answer["meta_info"], answer["output_ids"], answer["text"].split(" ")
+        at_end = ("finish_reason", "e2e_latency", "spec_verify_ct", "spec_accept_length")
+        so_far = {**{key: value for key, value in meta.items() if key not in at_end}, "finish_reason": None}
+        step = ACCEPT_LENGTH if self.server.args.speculative_algorithm else 1
+        ends = [*range(step, len(ids), step), len(ids)]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for end in ends:
+            time.sleep(seconds / len(ends))
+            about = {**(meta if end == len(ids) else so_far), "completion_tokens": end}
+            self.chunk({"text": " ".join(words[: end + 1]), "output_ids": ids[:end], "meta_info": about})
+        self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+    def chunk(self, event):
+        data = b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
     def model_info(self):
         args = self.server.args
