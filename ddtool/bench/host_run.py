@@ -1,0 +1,208 @@
+"""A run on the host, from looking at it to watching it: what `bench` does over an agent."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ddtool.bench import arms as all_arms
+from ddtool.bench import asked, fingerprint, objective, passes, store, taint
+from ddtool.bench import run as bench_run
+from ddtool.bench.arms import Arm
+from ddtool.bench.on_host import Built, Measurement
+from ddtool.bench.passes import Design
+from ddtool.bench.store import Folder
+from ddtool.bench.workloads import Workload
+from ddtool.deploy import apply as transactions
+from ddtool.deploy import installs, preflight, takeover
+from ddtool.deploy.apply import Event
+from ddtool.deploy.deployment import Deployment
+from ddtool.deploy.measured import on_host
+from ddtool.deploy.plan import Plan, check_owner, current_release, next_id
+from ddtool.deploy.release import Release, build_release
+from ddtool.errors import ConnectionLost, PreflightError, UsageError
+from ddtool.profile import Profile, resolve_secrets
+from ddtool.profile.validate import require_valid
+from ddtool.transport.agent import Agent
+
+OnEvent = Callable[[Event], None]
+MOST_BYTES = 48 << 20  # of a plan: it travels in one frame
+
+
+def prepare(
+    deployment: Deployment,
+    design: Design,
+    workloads: Mapping[str, Workload],
+    *,
+    typed: Sequence[str],
+    how: Mapping[str, Any],
+    resumed: Folder | None = None,
+) -> Measurement:
+    """Everything of a run before anybody is asked; the host is only read. `typed`, `how`: of `run.begin`.
+
+    Raises what `build` raises, and UsageError when a resumed run began under other conditions.
+    """
+    profile, facts = deployment.profile, deployment.facts
+    wanted = [all_arms.parse(name, profile) for name in design.arms]
+    salt, built, remarks = build(deployment, wanted)
+    releases = {name: one.release for name, one in built.items()}
+    prints = fingerprint.of_host(facts, releases, design, workloads)
+    if resumed is None:
+        warnings = [
+            *remarks,
+            *all_arms.forced_differences(wanted, profile),
+            *asked.notes(profile, design, workloads),
+            *filter(None, [objective.not_judged(profile.objective, design.own, concurrencies(design))]),
+        ]
+        about = bench_run.begin(
+            design,
+            profile=profile.name,
+            host=deployment.host,
+            workloads=typed,
+            fingerprint=prints,
+            taints=[*taint.of_facts(facts), *taint.of_profile(profile)],
+            warnings=warnings,
+            wanted=profile.objective,
+            how=how,
+            dtype=dtype_of(on_host(profile, facts)),
+        )
+    else:
+        bench_run.check_same(resumed, prints)
+        fetch(deployment.agent, resumed)
+        about = resumed.run
+    done, attempts = (resumed.done(), resumed.attempts()) if resumed else ({}, {})
+    return Measurement(
+        profile=profile,
+        design=design,
+        workloads=workloads,
+        built=built,
+        facts=facts,
+        about=about,
+        left=passes.without(passes.visits(design), done),
+        attempts=attempts,
+        state=deployment.state,
+        run=deployment.agent.host.run,
+        salt=salt,
+        warnings=about["warnings"],
+    )
+
+
+def dtype_of(profile: Profile) -> str | None:
+    """What the target's logits are in, as far as profile and checkpoint say."""
+    given, shape = profile.flag("dtype", "auto"), profile.model.shape
+    return str(given) if given != "auto" else (shape.dtype if shape else None)
+
+
+def concurrencies(design: Design) -> list[int | None]:
+    return [cell.concurrency for cell in design.cells]
+
+
+def build(deployment: Deployment, wanted: Sequence[Arm]) -> tuple[str, dict[str, Built], list[str]]:
+    """The host's salt, every arm's release by name, and what validation remarks.
+
+    Raises UsageError for an arm that the profile cannot have, ProfileError for one that cannot work, PreflightError
+    when the host cannot run it, Drift when the unit is somebody else's.
+    """
+    takeover.refuse_while_waiting(deployment.facts, "bench")
+    installs.require_in_force(deployment.wanted, deployment.facts)
+    current = current_release(deployment.facts)
+    check_owner(deployment.unit, deployment.facts["service"], current, deployment.state, take_over=False)
+    salt, _ = deployment.build_release()
+    secrets = resolve_secrets(deployment.profile, os.environ)
+    wheel = (
+        deployment.facts["venv"]["sglang"]["identity"]
+        if deployment.wanted is None
+        else deployment.wanted.identity
+    )
+    built: dict[str, Built] = {}
+    remarks: list[str] = []
+    for arm in wanted:
+        profile = all_arms.profile_of(arm, deployment.target)
+        remarks += [f"{arm.name}: {finding}" for finding in checked(profile, deployment)]
+        release = installs.in_release(build_release(profile, secrets, salt, wheel), deployment.wanted)
+        present = current is not None and current["digest"] == release.digest
+        ident = current["id"] if present and current else numbered(deployment.facts, release, len(built))
+        built[arm.name] = Built(arm, profile, release, ident, present)
+    return salt, built, remarks
+
+
+def checked(profile: Profile, deployment: Deployment) -> list[str]:
+    """Warnings of a profile that the host can run. Notes are about deploying it, which is not what is asked here."""
+    facts = deployment.target_facts
+    findings = require_valid(on_host(profile, facts))
+    failed = preflight.failures(preflight.check_all(profile, facts, time.time()))
+    if failed:
+        raise PreflightError(
+            f"{deployment.host} cannot run {profile.name} as {profile.speculative.algorithm}: "
+            + "; ".join(f"{check.name}: {check.detail}" for check in failed),
+            why="nothing was touched",
+            hint=failed[0].hint,
+        )
+    return [str(finding) for finding in findings if finding.level == "warn"]
+
+
+def numbered(facts: Mapping[str, Any], release: Release, further: int) -> str:
+    """An id after all that the host has, and after `further` others of this run."""
+    number, _, digest = next_id(facts, release.digest).partition("-")
+    return f"{int(number) + further:04d}-{digest}"
+
+
+def document(made: Plan) -> dict[str, Any]:
+    """The transaction for the host, with its id. Raises UsageError when it would not fit into one frame."""
+    whole = {**transactions.transaction(made.kind, made.unit, made.steps), "temporary": True}
+    size = len(json.dumps(whole))
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"this run's plan is {size >> 20} MiB, and at most {MOST_BYTES >> 20} are sent to a host",
+            hint="fewer or shorter prompts (--prompts), or one workload at a time",
+        )
+    return whole
+
+
+def run(agent: Agent, transaction: Mapping[str, Any], on_event: OnEvent) -> Event:
+    """The transaction's result. A lost link leaves it running to its end on the host."""
+    return watched(lambda: transactions.watch(agent.stream("txn.run", plan=dict(transaction)), on_event))
+
+
+def attach(agent: Agent, on_event: OnEvent, ident: str | None = None) -> Event:
+    """Follow a benchmark from its beginning: the transaction named, the one that runs, or the last one."""
+    named = {"txn": ident} if ident else {}
+    return watched(lambda: transactions.watch(agent.stream("txn.follow", **named), on_event))
+
+
+def watched(follow: Callable[[], Event]) -> Event:
+    try:
+        return follow()
+    except ConnectionLost as error:
+        error.hint = "ddtool bench --attach shows how it goes, and its result"
+        raise
+
+
+def stop(agent: Agent, ident: str) -> bool:
+    """Ask the host to end it and put everything back; False when it is over already."""
+    return bool(agent.call("txn.stop", txn=ident))
+
+
+def fetch(agent: Agent, into: Folder) -> int:
+    """Copy what the host has of the run's samples and this machine has not. Returns how many bytes that was."""
+    begun = into.size
+    held = next((row["bytes"] for row in agent.call("bench.list") if row["run"] == into.path.name), 0)
+    while into.size < held:
+        piece = agent.call("bench.fetch", run=into.path.name, offset=into.size)
+        into.append_copy(zlib.decompress(base64.b64decode(piece["data"])), piece["offset"])
+    return into.size - begun
+
+
+def folder_of(agent: Agent, name: str) -> Folder:
+    """The folder of a run that the host made: the one here, or a new one with the host's run.json."""
+    if (store.root() / name / "run.json").exists():
+        return Folder(store.root() / name)
+    about = next((row["about"] for row in agent.call("bench.list") if row["run"] == name), None)
+    if not about:
+        raise UsageError(f"neither this machine nor the host has a run {name}", hint="ddtool bench list")
+    return Folder.create(about)

@@ -1,0 +1,82 @@
+"""What makes a number untrustworthy, in a sentence each: it stands beside the number and changes no exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ddtool.profile import Profile
+
+CACHED_SHARE = 0.02  # of the prompts' tokens: a shared first token or a BOS is no warm cache
+
+
+def of_facts(facts: Mapping[str, Any]) -> list[str]:
+    """Seen on the host before anything runs."""
+    venv, about = facts["venv"], facts["diagnostics"]
+    found = []
+    live = [patch["name"] for patch in about.get("patches", []) if patch.get("kind") != "fix"]
+    if live:
+        found.append(f"live diagnostics: {', '.join(live)} (`ddtool restore` takes them off)")
+    known = {item["file"] for item in about.get("files", []) if item["state"] != "foreign"}
+    sglang = venv.get("sglang") or {}
+    foreign = [name for name in sglang.get("modified", []) if name not in known]
+    strayed = [*foreign, *sglang.get("missing", [])]
+    if strayed:
+        found.append(f"drift: files of SGLang that are not the wheel's: {listed(strayed)}")
+    standins = [item["name"] for item in venv.get("standins", [])]
+    if standins:
+        found.append(f"CPU stand-ins for {', '.join(standins)}: kernels interpreted, speed means nothing")
+    return found
+
+
+def of_profile(profile: Profile) -> list[str]:
+    return [] if profile.graphs.enabled else ["eager: the profile runs without CUDA graphs"]
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def of_samples(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Seen while it ran: in the begin, sample and end lines of a run."""
+    warm: set[str] = set()
+    refused: set[str] = set()
+    eager: set[str] = set()
+    others: set[str] = set()
+    servers: dict[str, set[str]] = {}
+    cached, prompted = 0, 0
+    for line in lines:
+        arm = str(line.get("pass", "")).partition("/")[0]
+        if line.get("kind") == "begin":
+            if line.get("warm") == "warm":
+                warm.add(arm)
+                refused.add(str(line.get("flush_error") or ""))
+            servers.setdefault(arm, set()).add(identity(line.get("server") or {}))
+        elif line.get("kind") == "sample":
+            cached += line.get("cached_tokens") or 0
+            prompted += line.get("prompt_tokens") or 0
+        elif line.get("kind") == "end":
+            others |= {str(one) for one in (line.get("gpu") or {}).get("others") or []}
+            if line.get("eager"):
+                eager.add(arm)
+    found = []
+    if others:
+        found.append(f"other processes used the GPU meanwhile: {', '.join(sorted(others)[:5])}")
+    if warm:
+        why = "; ".join(sorted(refused - {""}))
+        words = f"it was not emptied before passes of {', '.join(sorted(warm))}"
+        found.append(f"warm prefix cache: {words}" + (f" ({why})" if why else ""))
+    elif prompted and cached > CACHED_SHARE * prompted:
+        found.append(f"warm prefix cache: {cached / prompted:.0%} of the prompts' tokens came out of it")
+    if eager:
+        found.append(f"eager: {', '.join(sorted(eager))} decoded without CUDA graphs")
+    changed = sorted(arm for arm, seen in servers.items() if len(seen) > 1)
+    if changed:
+        found.append(f"different servers: {', '.join(changed)} was not the same in all of its visits")
+    return found
+
+
+def identity(server: Mapping[str, Any]) -> str:
+    """What must be equal in every visit of an arm."""
+    return " ".join(str(server.get(name)) for name in ("digest", "wheel", "engine", "url", "version"))

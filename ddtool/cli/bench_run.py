@@ -1,0 +1,319 @@
+"""What `ddtool bench` does with its words: plan, ask, watch, conclude, show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddtool.cli import options, output
+
+if TYPE_CHECKING:
+    from ddtool.bench.lossless import Ask
+    from ddtool.bench.on_host import Measurement
+    from ddtool.bench.passes import Design
+    from ddtool.bench.store import Folder
+    from ddtool.bench.workloads import Workload
+    from ddtool.deploy.deployment import Deployment
+    from ddtool.profile import Profile
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Show:
+    """How a result is given."""
+
+    report: str | None
+    json: bool
+
+
+@dataclass(frozen=True)
+class Where:
+    """The profile as typed, and its host; and whether anything may happen there."""
+
+    profile: str | None
+    host: str | None
+    overrides: tuple[str, ...]
+    dry_run: bool
+    yes: bool
+    drain: float
+
+    def remembered(self, how: Mapping[str, Any]) -> Where:
+        """What was not typed is as it was when the run began."""
+        return Where(
+            self.profile or how.get("profile"),
+            self.host or how.get("host"),
+            self.overrides or tuple(how.get("set") or ()),
+            dry_run=self.dry_run,
+            yes=self.yes,
+            drain=self.drain,
+        )
+
+
+def on_host(
+    arms: str | None, workload: Sequence[str], wanted: Mapping[str, Any], where: Where, show: Show
+) -> None:
+    """A new run."""
+    from ddtool.bench import arms as all_arms
+    from ddtool.bench import asked, host_run
+    from ddtool.deploy.deployment import Deployment
+
+    chosen, name = options.selected(where.profile, list(where.overrides), where.host)
+    names = [arm.name for arm in all_arms.parse_all(arms, chosen)]
+    design, loaded = asked.design(chosen, names, workload, **wanted)
+    how = {"profile": typed_profile(where.profile, chosen), "set": list(where.overrides), "host": name}
+    with Deployment(chosen, name) as deployment:
+        prepared(deployment, where, show)
+        measurement = host_run.prepare(deployment, design, loaded, typed=list(workload), how=how)
+        said = asked.temperature_said(chosen, design, wanted["temperature"])
+        carry_out(deployment, measurement, None, where, show, said)
+
+
+def typed_profile(typed: str | None, profile: Profile) -> str:
+    """By which `--resume` finds it again."""
+    return str(Path(profile.source).resolve()) if typed is None or Path(typed).is_file() else typed
+
+
+def prepared(deployment: Deployment, where: Where, show: Show) -> None:
+    from ddtool.cli import progress
+
+    if not where.dry_run:
+        deployment.settle(progress.show)
+
+
+def resume(name: str, where: Where, show: Show) -> None:
+    from ddtool.bench import asked, host_run, store
+    from ddtool.bench.passes import Design
+    from ddtool.deploy.deployment import Deployment
+
+    folder = store.find(name)
+    about = folder.run
+    where = where.remembered(about["how"])
+    design = Design.from_json(about["plan"])
+    if about["how"].get("urls"):
+        pairs = [f"{arm}={url}" for arm, url in about["how"]["urls"].items()]
+        again_by_url(pairs, folder, design, where, show)
+        return
+    chosen, host = options.selected(where.profile, list(where.overrides), where.host)
+    loaded = asked.load_all(about["workloads"], chosen, design.seed)
+    with Deployment(chosen, host) as deployment:
+        prepared(deployment, where, show)
+        measurement = host_run.prepare(
+            deployment, design, loaded, typed=about["workloads"], how=about["how"], resumed=folder
+        )
+        if not measurement.left:
+            output.words(f"{folder.path.name} is whole: every pass has its end", "green")
+            finish(folder, show, judge_on_host(deployment, measurement, folder))
+            return
+        carry_out(deployment, measurement, folder, where, show, f"resumes {folder.path.name}")
+
+
+def carry_out(
+    deployment: Deployment,
+    measurement: Measurement,
+    folder: Folder | None,
+    where: Where,
+    show: Show,
+    said: str,
+) -> None:
+    """Show the plan, ask, measure, and give the result."""
+    import time
+
+    from ddtool.bench import host_run, on_host
+    from ddtool.bench.store import Folder
+    from ddtool.cli import plans
+    from ddtool.deploy.drain import drained
+
+    plan = drained(on_host.plan(measurement, time.time()), where.drain)
+    if where.dry_run or not show.json:
+        plans.show(plan, deployment.host, show.json, deployment.round_trips)
+        output.words(said)
+        for taint in measurement.about["taints"]:
+            output.words(f"taint: {taint}", "yellow")
+    if where.dry_run:
+        return
+    output.confirm(f"Measure this on {deployment.host}?", where.yes)
+    transaction = host_run.document(plan)
+    folder = folder or Folder.create(measurement.about)
+    output.words(f"run {folder.path.name}, kept in {folder.path}")
+    watched(deployment, measurement, transaction, folder)
+    finish(folder, show, judge_on_host(deployment, measurement, folder))
+
+
+def watched(
+    deployment: Deployment, measurement: Measurement, transaction: Mapping[str, Any], folder: Folder
+) -> None:
+    """Follow the transaction and copy its samples, however it ends. Ctrl-C has the host end it and put all back."""
+    from ddtool.bench import host_run, on_host
+    from ddtool.bench.progress import Progress
+    from ddtool.cli.bench_progress import Watch
+    from ddtool.deploy import crashes
+    from ddtool.deploy.apply import raise_for
+
+    standing = Progress(measurement.left, on_host.start_s(measurement.facts), len(folder.done()))
+    try:
+        with Watch(standing) as watch:
+            result = host_run.run(deployment.agent, transaction, watch.event)
+    except KeyboardInterrupt:
+        output.words("interrupted: the host ends the benchmark and puts everything back", "yellow")
+        agent = deployment.reconnect()  # the old connection may be in the middle of a frame
+        if host_run.stop(agent, transaction["id"]):
+            host_run.attach(agent, Watch(standing).event, transaction["id"])
+        host_run.fetch(agent, folder)
+        output.words(kept(folder), "bold")
+        raise
+    host_run.fetch(deployment.agent, folder)
+    if not result["ok"]:
+        crashes.tell(deployment.agent, deployment.unit, deployment.profile, result, Watch(standing).event)
+        output.words(kept(folder), "bold")
+    raise_for(result)
+    output.words(put_back(result), "green")
+
+
+def kept(folder: Folder) -> str:
+    return f"what was measured is kept; `ddtool bench --resume {folder.path.name}` measures the rest"
+
+
+def put_back(result: Mapping[str, Any]) -> str:
+    restored = result.get("restored")
+    return (
+        f"put back: {restored} started again" if restored else "put back: the service is stopped, as it was"
+    )
+
+
+def attach(where: Where, show: Show) -> None:
+    """Watch the benchmark that runs on the host, and give its result as if it had been started here."""
+    from ddtool.bench import host_run, on_host
+    from ddtool.bench.passes import Design, visits, without
+    from ddtool.bench.progress import Progress
+    from ddtool.cli.bench_progress import Watch
+    from ddtool.deploy.apply import raise_for
+    from ddtool.deploy.deployment import Deployment
+    from ddtool.errors import UsageError
+
+    chosen, name = options.selected(where.profile, list(where.overrides), where.host)
+    with Deployment(chosen, name) as deployment:
+        newest = next(iter(deployment.agent.call("bench.list")), None)
+        planned = visits(Design.from_json(newest["about"]["plan"])) if newest else []
+        with Watch(Progress(planned, on_host.start_s(deployment.facts))) as watch:
+            result = host_run.attach(deployment.agent, watch.event)
+        if result["kind"] != on_host.KIND:
+            raise UsageError(
+                f"what this host did last is no benchmark: {result['kind']}", hint="ddtool status"
+            )
+        ident = (result.get("bench") or {}).get("run")
+        if ident is None:
+            raise_for(result)
+            raise UsageError("that benchmark measured nothing", hint="ddtool bench list")
+        folder = host_run.folder_of(deployment.agent, ident)
+        host_run.fetch(deployment.agent, folder)
+        if not result["ok"]:
+            output.words(kept(folder), "bold")
+        raise_for(result)
+        output.words(put_back(result), "green")
+        left = without(visits(Design.from_json(folder.run["plan"])), folder.done())
+        if left:
+            output.words(kept(folder), "bold")
+        finish(folder, show, None)
+
+
+def by_url(
+    pairs: Sequence[str], workload: Sequence[str], wanted: Mapping[str, Any], where: Where, show: Show
+) -> None:
+    """A new run against servers that run already."""
+    from ddtool.bench import asked
+    from ddtool.bench import by_url as urls
+
+    profile = options.profile_of(where.profile, list(where.overrides)) if where.profile else None
+    servers = urls.parse(pairs, api_key_of(profile))
+    design, loaded = asked.design(profile, list(servers), workload, **wanted)
+    notes = asked.notes(profile, design, loaded)
+    said = asked.temperature_said(profile, design, wanted["temperature"])
+    if where.dry_run:
+        count = len(design.arms) * len(design.cells) * design.visits * design.repeats
+        output.words(f"{count} passes: {', '.join(cell.key for cell in design.cells)}; {said}")
+        for note in notes:
+            output.words(f"warning: {note}", "yellow")
+        return
+    folder = urls.prepare(
+        servers,
+        design,
+        loaded,
+        list(workload),
+        profile=profile.name if profile else None,
+        wanted=profile.objective if profile else None,
+        warnings=notes,
+        how={
+            "profile": typed_profile(where.profile, profile) if profile else None,
+            "set": list(where.overrides),
+        },
+    )
+    output.words(f"run {folder.path.name}, kept in {folder.path}; {said}")
+    measure_by_url(servers, folder, design, loaded, show)
+
+
+def again_by_url(pairs: Sequence[str], folder: Folder, design: Design, where: Where, show: Show) -> None:
+    from ddtool.bench import asked, fingerprint, run
+    from ddtool.bench import by_url as urls
+
+    profile = options.profile_of(where.profile, list(where.overrides)) if where.profile else None
+    servers = urls.parse(pairs, api_key_of(profile))
+    loaded = asked.load_all(folder.run["workloads"], profile, design.seed)
+    run.check_same(folder, fingerprint.of_servers(urls.looked(servers), design, loaded))
+    measure_by_url(servers, folder, design, loaded, show)
+
+
+def api_key_of(profile: Profile | None) -> str | None:
+    import os
+
+    from ddtool.profile import SecretText, resolve_secrets
+
+    key = profile.service.api_key if profile else None
+    return (
+        key.resolve(resolve_secrets(profile, os.environ)) if profile and isinstance(key, SecretText) else None
+    )
+
+
+def measure_by_url(
+    servers: Mapping[str, Any], folder: Folder, design: Design, loaded: Mapping[str, Workload], show: Show
+) -> None:
+    from ddtool.bench import by_url as urls
+    from ddtool.bench.passes import Visit, alternating
+    from ddtool.bench.progress import Progress
+    from ddtool.cli.bench_progress import Watch
+
+    done = folder.done()
+    left = [one for one in alternating(design) if one.ident not in done]
+    standing = Progress([Visit("", 0, left)] if left else [], 0.0, len(done))
+    standing.started()
+    try:
+        with Watch(standing) as watch:
+            urls.measure(servers, folder, loaded, watch.event)
+    except BaseException:
+        output.words(kept(folder), "bold")
+        raise
+    ask = urls.judge(servers, loaded) if design.lossless else None
+    finish(folder, show, ask)
+
+
+def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Folder) -> Ask | None:
+    return None
+
+
+def finish(folder: Folder, show: Show, ask: Ask | None) -> None:
+    """Conclude, show, and raise VerificationFailed for a missed objective or a loss."""
+    from ddtool.bench import run
+    from ddtool.bench.report import html, tables
+
+    result = run.conclude(folder, ask)
+    if show.json:
+        output.emit("bench", {name: value for name, value in result.items() if name != "schema"})
+    else:
+        for one in tables(result):
+            output.stdout().print(one)
+    if show.report:
+        Path(show.report).write_text(html(result), encoding="utf-8")
+        output.words(f"report: {show.report}")
+    run.check_verified(result)
