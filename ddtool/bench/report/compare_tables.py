@@ -11,11 +11,11 @@ from ddtool.bench.report.tables import better, interval, present, spoilers
 from ddtool.bench.report.values import Json, arms_of, described, look, number, plain_text, times
 
 MEASURES = (
-    ("tok/s a user", "tok_s_user"),
-    ("TTFT ms, p50", "ttft_ms"),
-    ("TPOT ms, p50", "tpot_ms"),
-    ("tokens a round", "accept"),
-    ("round ms", "round_ms"),
+    ("tok/s\na user", "tok_s_user"),
+    ("TTFT\nms, p50", "ttft_ms"),
+    ("TPOT\nms, p50", "tpot_ms"),
+    ("tokens\na round", "accept"),
+    ("round\nms", "round_ms"),
 )
 
 

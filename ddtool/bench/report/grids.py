@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ddtool.bench.report.values import Json, arms_of, base_of, described, look, plain_text, pooled, ratio_of
@@ -14,10 +14,11 @@ LATENCIES = (("TTFT", "ttft_ms"), ("ITL", "itl_ms"), ("TPOT", "tpot_ms"), ("E2E"
 
 @dataclass(frozen=True)
 class Header:
-    """A column: its group above it ("" for none), and its own name."""
+    """A column: its group above it ("" for none), its own name, and the places of its numbers if they are fixed."""
 
     group: str
     name: str
+    places: int | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Grid:
     first: str
     headers: Sequence[Header]
     rows: Sequence[Row]
+    bold: frozenset[tuple[int, int]] = frozenset()
+    """Row and column of the cells that stand out."""
+
+    def is_text(self, column: int) -> bool:
+        return any(isinstance(row.cells[column], str) for row in self.rows)
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -92,7 +98,13 @@ def overview(cells: Sequence[Json], order: Sequence[str]) -> Grid | None:
         (Header("", plain_text(arm)), [look(cell, "arms", arm, "tok_s", "median") for cell in cells])
         for arm in order
     ]
-    return grid("Output tok/s, median over the passes", "cell", keys, [], columns)
+    best = {
+        (index, max(known, key=lambda at: known[at]))
+        for index in range(len(keys))
+        if (known := {at: found[index] for at, (_, found) in enumerate(columns) if found[index] is not None})
+    }
+    made = grid("Output tok/s, median over the passes", "cell", keys, [], columns)
+    return made and replace(made, bold=frozenset(best))
 
 
 def cell_grids(cell: Json, order: Sequence[str]) -> list[Grid]:
@@ -101,6 +113,7 @@ def cell_grids(cell: Json, order: Sequence[str]) -> list[Grid]:
     rows = [cell["arms"][arm] for arm in arms]
     made = (
         grid("Throughput", "arm", arms, order, throughput(cell, arms, rows)),
+        grid("Passes", "arm", arms, order, passes(rows)),
         grid("Latency, ms", "arm", arms, order, latency(rows)),
         grid("Rounds", "arm", arms, order, rounds(cell, arms, rows)),
     )
@@ -114,19 +127,24 @@ def column(group: str, name: str, rows: Sequence[Json], *path: str) -> Reader:
 def throughput(cell: Json, arms: Sequence[str], rows: Sequence[Json]) -> Iterator[Reader]:
     ratios = [ratio_of(cell, arm) or {} for arm in arms]
     base = f"to {base_of(cell)}"
-    for group, key in (("tok/s", "tok_s"), ("tok/s a user", "tok_s_user")):
-        yield column(group, "median", rows, key, "median")
-        yield column(group, "passes", rows, key, "values")
-        if key == "tok_s":
-            yield from (column(base, name, ratios, name) for name in ("ratio", "low", "high", "pairs"))
+    yield column("output tok/s", "total", rows, "tok_s", "median")
+    yield column("output tok/s", "a user", rows, "tok_s_user", "median")
+    for name in ("ratio", "low", "high"):
+        yield Header(base, name, places=3), [row.get(name) for row in ratios]
+    yield column(base, "pairs", ratios, "pairs")
     yield column("between passes", "spread", rows, "spread")
-    yield Header("between passes", "stable"), [row.get("stable") for row in rows]
-    yield column("", "passes", rows, "passes")
-    yield column("", "requests", rows, "requests")
-    yield column("", "failed", rows, "errors")
-    yield column("", "good/s", rows, "goodput")
+    yield column("between passes", "stable", rows, "stable")
+    yield column("requests", "all", rows, "requests")
+    yield column("requests", "failed", rows, "errors")
+    yield column("requests", "good/s", rows, "goodput")
     yield column("GPU", "MiB", rows, "gpu", "memory_mib")
     yield column("GPU", "W", rows, "gpu", "power_w")
+
+
+def passes(rows: Sequence[Json]) -> Iterator[Reader]:
+    yield column("", "passes", rows, "passes")
+    yield column("", "output tok/s of each", rows, "tok_s", "values")
+    yield column("", "tok/s a user of each", rows, "tok_s_user", "values")
 
 
 def latency(rows: Sequence[Json]) -> Iterator[Reader]:

@@ -60,7 +60,7 @@ def tuned(tune: Json | None, arms: list[str]) -> Json | None:
     if tune is None:
         return None
     return {
-        "advice": tune_grids.advice(tune) if tune.get("recommendation") else None,
+        "advice": values.advice(tune) if tune.get("recommendation") else None,
         "why": values.plain_text(values.look(tune, "recommendation", "why") or ""),
         "overlay": values.look(tune, "recommendation", "overlay"),
         "checks": tune.get("checks") or [],

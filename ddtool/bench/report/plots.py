@@ -87,7 +87,7 @@ def ratios(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | No
     if not lines:
         return None
     alt = told(lines, f"times the tok/s of {base}", load_name(cells))
-    title = f"tok/s to the {base}: {workload_name(cells[0])}"
+    title = f"Relative to the {short(base)}: {workload_name(cells[0])}"
     single = len(loads(cells)) == 1
     with axes(height=0.75 + 0.34 * len(lines), left=0.95, right=0.55) if single else axes() as ax:
         if single:
@@ -118,9 +118,9 @@ def dots(ax: Axes, lines: Sequence[Series]) -> None:
     ax.grid(visible=True, axis="x", color=GRID)
 
 
-def no_frame(ax: Axes, names: Sequence[str]) -> None:
-    """Names at the left from below, without lines."""
-    ax.set_yticks(range(len(names)), names)
+def no_frame(ax: Axes, names: Sequence[str], above: float = 0.0) -> None:
+    """Names at the left from below, without lines. above: how far a name stands above its place."""
+    ax.set_yticks([place + above for place in range(len(names))], names)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
@@ -174,8 +174,7 @@ def accepted(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | 
             ax.axhline(base, color=MUTED, linewidth=0.6)
             ax.annotate(number(means[arm]), (1.02, base + 0.2), xycoords=("axes fraction", "data"), color=INK)
         ax.annotate("mean", (1.02, len(rows) - 0.2), xycoords=("axes fraction", "data"), color=MUTED)
-        no_frame(ax, [short(arm) for arm in reversed(rows)])
-        ax.set_yticks([row + 0.3 for row in range(len(rows))])
+        no_frame(ax, [short(arm) for arm in reversed(rows)], above=0.3)
         ax.set_ylim(0, len(rows))
         ax.set_xticks(list(lengths))
         ax.set_xlabel(f"tokens a round gave (highest bar: {most:.0%} of rounds)")
@@ -255,7 +254,7 @@ def by_load(ax: Axes, cells: Sequence[Json]) -> None:
     step = -(-len(tried) // 8)
     ax.xaxis.set_major_locator(FixedLocator(tried[::-1][::step]))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(lambda value, _: number(value))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def rising(ax: Axes, lines: Sequence[Series], name: str) -> None:
@@ -343,7 +342,7 @@ def short(arm: str, most: int = 12) -> str:
 
 def told(lines: Sequence[Series], unit: str, load: str) -> str:
     """The plot in words: each arm from its first to its last value."""
-    first, last = number(lines[0].x[0]), number(lines[0].x[-1])
+    first, last = f"{lines[0].x[0]:g}", f"{lines[0].x[-1]:g}"
     where = f"at {first} {load}" if first == last else f"from {first} to {last} {load}"
     parts = (
         f"{plain_text(each.name)} {number(each.y[0])}"

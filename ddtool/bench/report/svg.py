@@ -122,7 +122,8 @@ def _inline(root: ElementTree.Element, title: str, alt: str, prefix: str) -> str
             elif key == "style":
                 element.set("style", _style(value))
             else:
-                element.set(key, re.sub(r"#([\w-]+)", lambda m: "#" + names.get(m[1], m[1]), value))
+                value = re.sub(r"#([\w-]+)", lambda m: "#" + names.get(m[1], m[1]), value)
+                element.set(key, re.sub(r"(\.\d\d)\d+", r"\1", value))  # a hundredth of a point is enough
     view = root.get("viewBox", "")
     root.attrib.clear()
     root.attrib.update(viewBox=view, role="img", **{"aria-label": f"{title}. {alt}"})

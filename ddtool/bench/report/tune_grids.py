@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddtool.bench.report.grids import Grid, Header, grid, rows_grid
-from ddtool.bench.report.values import Json, budget_curves, difference, look, number, plain_text, steps_of
+from ddtool.bench.report.values import Json, budget_curves, difference, plain_text, steps_of
 
 
 def tune_grids(tune: Json, order: Sequence[str]) -> list[Grid]:
@@ -36,7 +36,10 @@ def curves(tune: Json, order: Sequence[str]) -> Iterator[Grid | None]:
                 (Header("", "predicted"), predicted),
                 (Header("", "measured"), found),
                 (Header("", "passes"), [curve.behind.get(arm) for arm in arms]),
-                (Header("", "predicted to measured"), [None if each is None else 1 + each for each in apart]),
+                (
+                    Header("", "predicted to measured", places=3),
+                    [None if each is None else 1 + each for each in apart],
+                ),
             ],
         )
 
@@ -83,11 +86,3 @@ def experts(tune: Json) -> Grid | None:
     return rows_grid(
         "Distinct experts that a verify reads", rows, [], "width", {"distinct": "distinct", "of": "of"}
     )
-
-
-def advice(tune: Json) -> str:
-    """The recommendation as a sentence."""
-    gain = look(tune, "recommendation", "gain_over_chain")
-    by = f", {gain:+.1%} to the chain".replace("%", " %") if gain else ""
-    arm, concurrency = (look(tune, "recommendation", key) for key in ("arm", "concurrency"))
-    return f"Use {plain_text(arm)} at concurrency {number(concurrency)}{by}"

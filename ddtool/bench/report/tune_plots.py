@@ -190,7 +190,7 @@ def experts(tune: Json, prefix: str) -> Plot | None:
             marker="o",
         )
         ax.set_xlim(left=0)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, max([row["distinct"] for row in rows] + [rows[-1].get("of") or 0]) * 1.05)
         if rows[-1].get("of"):
             ax.axhline(rows[-1]["of"], color=MUTED, linewidth=1)
             label_points(ax, [(rows[-1]["of"], f"all {number(rows[-1]['of'])}", MUTED)])

@@ -10,6 +10,7 @@ from ddtool.bench.report.look import Bars, Column, Sheet, Verbatim, Words
 from ddtool.bench.report.tables import head, measured, present, spoilers
 from ddtool.bench.report.values import (
     Json,
+    advice,
     arms_in,
     budget_curves,
     difference,
@@ -39,18 +40,11 @@ def tune_tables(tune: Json) -> list[RenderableType]:
 
 def recommendation(tune: Json) -> list[RenderableType]:
     """What to use, why, and the overlay that does it."""
-    advice = tune.get("recommendation")
-    if not advice:
+    found = tune.get("recommendation")
+    if not found:
         return []
-    gain = advice.get("gain_over_chain")
-    by = f", {share(gain)} over the chain" if gain else ""
-    made: list[RenderableType] = [
-        Words(
-            f"use {advice.get('arm')} at concurrency {number(advice.get('concurrency'))}{by}", "bold green"
-        ),
-        Words(str(advice.get("why") or "")),
-    ]
-    return [*made, "", Verbatim(str(advice["overlay"]))] if advice.get("overlay") else made
+    made: list[RenderableType] = [Words(advice(tune), "bold green"), Words(str(found.get("why") or ""))]
+    return [*made, "", Verbatim(str(found["overlay"]))] if found.get("overlay") else made
 
 
 def checks(tune: Json) -> list[RenderableType]:

@@ -91,7 +91,7 @@ def workloads_of(cells: Iterable[Json]) -> list[list[Json]]:
 def workload_name(cell: Json) -> str:
     """`code`, and its temperature where that is not 0."""
     where = cell.get("cell") or {}
-    warm = f", T={number(where['temperature'])}" if where.get("temperature") else ""
+    warm = f", T={where['temperature']:g}" if where.get("temperature") else ""
     return plain_text(where.get("workload", "")) + warm
 
 
@@ -139,14 +139,14 @@ def _weighted(values: Iterable[tuple[float | None, int]]) -> float | None:
 def load(cell: Json) -> str:
     """What a cell asked of the server: `16 at a time`, `2.5 requests/s`."""
     if cell.get("rate") is not None:
-        return f"{number(cell['rate'])} requests/s"
+        return f"{cell['rate']:g} requests/s"
     concurrency = cell.get("concurrency")
     return "one at a time" if concurrency == 1 else f"{number(concurrency)} at a time"
 
 
 def described(cell: Json) -> str:
     """A cell in words: workload, load, temperature, how much of it."""
-    parts = [plain_text(cell.get("workload", "")), load(cell), f"T={number(cell.get('temperature') or 0)}"]
+    parts = [plain_text(cell.get("workload", "")), load(cell), f"T={cell.get('temperature') or 0:g}"]
     if cell.get("prompts") is not None:
         parts.append(f"{cell['prompts']} prompts")
     if cell.get("max_tokens") is not None:
@@ -269,3 +269,14 @@ def judged(objective: Json) -> str:
         f"{number(objective.get('measured'), 'nothing')} tok/s{where}, "
         f"{number(objective.get('tok_s'))} wanted at concurrency {number(objective.get('concurrency'))}"
     )
+
+
+def advice(tune: Json) -> str:
+    """`Use tree:12 at concurrency 1: 3.4 % faster than the chain`"""
+    arm, concurrency, gain = (
+        look(tune, "recommendation", key) for key in ("arm", "concurrency", "gain_over_chain")
+    )
+    words = f"Use {'the chain' if arm == 'chain' else plain_text(arm)} at concurrency {number(concurrency)}"
+    if not gain or arm == "chain":
+        return words
+    return f"{words}: {share(abs(gain))} {'faster' if gain > 0 else 'slower'} than the chain"
