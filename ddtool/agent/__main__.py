@@ -21,9 +21,8 @@ def main() -> int:
     os.umask(0o077)
     ctx = Context(state=args.state, run=args.run, units=args.units)
     if args.verb == "serve":
-        from ddtool.agent import ops, server
+        from ddtool.agent import server
 
-        assert ops.LOADED
         server.serve(ctx)
         return 0
     if args.verb == "txn":

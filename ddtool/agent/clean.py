@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import time
+from itertools import chain
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from . import client, unit
 from .errors import PreflightError, Unhealthy
@@ -26,8 +27,11 @@ def check_port_free(address: str, port: int) -> None:
     )
 
 
-def port_owner(port: int) -> Optional[unit.Process]:
-    """The process that listens on a TCP port, found through its socket's inode."""
+def port_owner(port: int, likely: Iterable[int] = ()) -> Optional[unit.Process]:
+    """The process that listens on a TCP port, found through its socket's inode.
+
+    `likely`: pids to look at first. A host may have thousands of processes, each with hundreds of open files.
+    """
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -38,11 +42,12 @@ def port_owner(port: int) -> Optional[unit.Process]:
             fields = row.split()
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 inodes.add(f"socket:[{fields[9]}]")
-    for folder in Path("/proc").glob("[0-9]*") if inodes else ():
+    others = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  faster by far
+    for pid in chain(likely, others) if inodes else ():
         try:
-            links = (os.readlink(link) for link in (folder / "fd").iterdir())  # noqa: PTH115  Python 3.9
-            if any(link in inodes for link in links):
-                return unit.process(int(folder.name))
+            with os.scandir(f"/proc/{pid}/fd") as links:
+                if any(os.readlink(link.path) in inodes for link in links):  # noqa: PTH115  Python 3.9
+                    return unit.process(pid)
         except OSError:
             continue
     return None

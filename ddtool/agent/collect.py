@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from . import diagnostics, facts, foreign, ledger, record, redact, releases, unit
+from . import facts, foreign, ledger, overview, record, redact, releases, unit
 from .errors import AgentError
 from .registry import Context
 from .run_journal import journal_of_run
@@ -157,7 +157,7 @@ def installation(ctx: Context, venv: str) -> bytes:
         "venv": venv,
         "dists": facts.versions(record.site_packages(venv)),
         "sglang": facts.wheel_facts(Path(venv)),
-        "diagnostics": diagnostics.overview(ctx, venv),
+        "diagnostics": overview.overview(ctx, venv),
         "ledger": ledger.Ledger.load(ctx, record.find(venv)).data,
         "standins": facts.standins(Path(venv)),
     }

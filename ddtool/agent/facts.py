@@ -17,14 +17,13 @@ from . import (
     audit,
     clean,
     client,
-    diagnostics,
     disk,
     foreign,
     inflight,
     install,
+    overview,
     record,
     releases,
-    served,
     speed,
     txn,
     unit,
@@ -49,6 +48,8 @@ def facts(
     port: int,
     managed: Optional[Dict[str, Any]] = None,
 ) -> Dict[str, Any]:
+    at, weights = {"address": address, "port": port}, {"model": model, "drafter": drafter}
+    service = service_facts(ctx, unit_name, at, weights)
     return {
         "schema": "ddtool.facts/1",
         "host": host(ctx),
@@ -57,12 +58,10 @@ def facts(
         "install": install_facts(ctx, venv, {**managed, "unit_name": unit_name}) if managed else None,
         "model": model_facts(Path(model)),
         "drafter": model_facts(Path(drafter)) if drafter else None,
-        "port": port_facts(address, port),
-        "service": service_facts(
-            ctx, unit_name, {"address": address, "port": port}, {"model": model, "drafter": drafter}
-        ),
+        "port": port_facts(address, port, service["unit"]),
+        "service": service,
         "releases": releases.listing(ctx, unit_name),
-        "diagnostics": diagnostics.overview(ctx, venv),
+        "diagnostics": overview.overview(ctx, venv),
         "transactions": txn.open_state(ctx),
         "salt": releases.salt(ctx),
     }
@@ -111,7 +110,7 @@ def install_facts(ctx: Context, venv: str, asked: Dict[str, Any]) -> Dict[str, A
     path = asked["path"]
     other = path and found["incomplete"] is None and os.path.realpath(path) != os.path.realpath(venv)
     wanted = (
-        {"venv": venv_facts(Path(path)), "diagnostics": diagnostics.overview(ctx, path)} if other else None
+        {"venv": venv_facts(Path(path)), "diagnostics": overview.overview(ctx, path)} if other else None
     )
     return {**found, "wanted": wanted}
 
@@ -230,10 +229,11 @@ def model_facts(path: Path) -> Dict[str, Any]:
     }
 
 
-def port_facts(address: str, port: int) -> Dict[str, Any]:
+def port_facts(address: str, port: int, state: Dict[str, Any]) -> Dict[str, Any]:
+    """Who listens there: most often a process of the unit whose `unit.state_of` this is."""
     if not client.listening(address, port):
         return {"port": port, "free": True}
-    owner = clean.port_owner(port)
+    owner = clean.port_owner(port, [process["pid"] for process in state.get("processes", ())])
     return {
         "port": port,
         "free": False,
@@ -276,7 +276,7 @@ def cost(
     starts = audit.starts(ctx, name)
     if not state.get("processes"):
         return {"requests": None, "starts": starts, "load": None}
-    spec = served.where(ctx, name, state) or at
+    spec = releases.current_gate(ctx, name) or at
     config = releases.meta(ctx, name, releases.current_id(ctx, name) or "").get("config", {})
     runs = {"model": config.get("model-path"), "drafter": config.get("speculative-draft-model-path")}
     known = starts and weights in (None, runs)

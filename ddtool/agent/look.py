@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict
 
-from . import diagnostics, facts, releases, txn
+from . import diagnostics, facts, overview, releases, txn
 from .registry import Context, op
 
 
@@ -18,7 +18,7 @@ def look(ctx: Context, request: Dict[str, Any], unit_name: str) -> Dict[str, Any
     return {
         "service": facts.service_facts(ctx, unit_name),
         "releases": releases.listing(ctx, unit_name),
-        "diagnostics": diagnostics.overview(ctx, request["venv"]),
+        "diagnostics": overview.overview(ctx, request["venv"]),
         "transactions": transactions,
         "preview": None if transactions["dead"] else diagnostics.preview(ctx, request),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import select
@@ -10,12 +9,13 @@ import signal
 import struct
 import sys
 import time
-from types import FrameType
+from types import FrameType, GeneratorType
 from typing import Any, Dict, Iterator, Optional
 
 from .errors import AgentError, RequestTimeout, UsageError
+from .ops import handler
 from .redact import Redactor
-from .registry import OPS, Context, require_own
+from .registry import Context, require_own
 
 IDLE_EXIT_S = 60.0
 BEAT_S = 5.0
@@ -72,19 +72,19 @@ class Server:
     def _serve(self, request: Dict[str, Any]) -> None:
         ident = request.get("id")
         try:
-            handler = OPS.get(request["op"])
-            if handler is None:
+            answer = handler(request["op"])
+            if answer is None:
                 raise UsageError(f"this agent does not know the request {request['op']!r}")
             require_own(self.ctx)
-            if inspect.isgeneratorfunction(handler):
-                self._stream(ident, handler(self.ctx, **request.get("args", {})))
-                return
             signal.setitimer(signal.ITIMER_REAL, float(request.get("deadline_s") or 30.0))
             try:
-                result = handler(self.ctx, **request.get("args", {}))
+                result = answer(self.ctx, **request.get("args", {}))
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            self._send({"id": ident, "ok": True, "result": result})
+            if isinstance(result, GeneratorType):
+                self._stream(ident, result)
+            else:
+                self._send({"id": ident, "ok": True, "result": result})
         except AgentError as error:
             self._fail(ident, error.name, error.message, error.hint)
         except OSError as error:

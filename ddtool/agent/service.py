@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import adopt, clean, client, crashes, diagnostics, evidence, facts, gate, releases, rounds, txn, unit
+from . import adopt, clean, client, crashes, evidence, facts, gate, overview, releases, rounds, txn, unit
 from .errors import Unhealthy
 from .registry import Context, op
 
@@ -22,7 +22,7 @@ def status(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Dict[str
         **adopt.takeover(ctx, unit_name, state),
         "release": {"id": ident, **about} if ident else None,
         "health": health(ctx, unit_name),
-        "diagnostics": diagnostics.state(ctx, venv, unit_name) if venv else None,
+        "diagnostics": overview.state(ctx, venv, unit_name) if venv else None,
         "standins": facts.standins(Path(venv)) if venv else [],
         "transactions": txn.open_state(ctx),
         "evidence": [item for item in evidence.listing(ctx) if item["unit"] == unit_name],

@@ -46,7 +46,7 @@ def situation(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Json:
         "systemd": systemd(unit_name) if known else None,
         "unit_sha256": disk.digest(Path(state["path"])) if state.get("path") else None,
         "requests": inflight.count(spec) if spec and state.get("processes") else None,
-        "port": facts.port_facts(spec["address"], spec["port"]) if spec else None,
+        "port": facts.port_facts(spec["address"], spec["port"], state) if spec else None,
         "wheel": wheel((release or {}).get("venv")),
         "orphans": orphans(ctx, unit_name) if known else [],
         "txn_open": (ctx.state / "txn.open").exists(),

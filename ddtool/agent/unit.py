@@ -92,7 +92,10 @@ def cgroup_folders(group: str) -> List[Path]:
 
 def processes(unit: str) -> List[Process]:
     """Every live process in the unit's control group, sub-groups included."""
-    group = show(unit).get("ControlGroup", "")
+    return processes_in(show(unit).get("ControlGroup", ""))
+
+
+def processes_in(group: str) -> List[Process]:
     pids: Set[int] = set()
     for folder in cgroup_folders(group) if group and group != "/" else []:
         for procs in folder.rglob("cgroup.procs"):
@@ -121,7 +124,7 @@ def state_of(unit: str) -> Dict[str, Any]:
     if not has_systemd():
         return {"systemd": False}
     properties = show(unit)
-    active = processes(unit) if is_active(properties) else []
+    active = processes_in(properties.get("ControlGroup", "")) if is_active(properties) else []
     return {
         "systemd": True,
         "exists": properties.get("LoadState") != "not-found",

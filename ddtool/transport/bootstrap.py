@@ -19,8 +19,8 @@ from pathlib import Path
 MAGIC = "ddtool-agent/1"
 
 LOADER = r"""
-import hashlib, json, os, sys, tempfile
-sha, state, run = sys.argv[1:4]
+import hashlib, json, os, runpy, sys
+state, run, sha = sys.argv[3], sys.argv[5], sys.argv.pop()
 path = os.path.join(state, "agent", sha + ".pyz")
 os.umask(0o077)
 def say(**words):
@@ -41,6 +41,7 @@ def memory():
             return os.memfd_create("ddtool-agent", flags)
         except (AttributeError, OSError):
             pass
+    import tempfile
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 have = trusted()
@@ -61,7 +62,6 @@ if not have:
         say(error="the agent arrived damaged")
         sys.exit(1)
     fd = memory()
-    os.set_inheritable(fd, True)
     os.write(fd, data)
     path = "/proc/self/fd/%d" % fd
     say(have=True)
@@ -71,7 +71,7 @@ else:
         path = compiled if own(compiled) else path
     except OSError:
         pass
-os.execv(sys.executable, [sys.executable, "-I", path, "serve", "--state", state, "--run", run])
+runpy.run_path(path, run_name="__main__")  # in this process: another one would cost a Python's start
 """
 
 
@@ -96,7 +96,9 @@ def start_command(sha: str, state: str, run: str, *, become: bool) -> str:
     """The command line for the host's login shell. With `become` a login that is not root goes through `sudo -n`."""
     encoded = base64.b64encode(LOADER.encode()).decode()
     loader = f'import base64;exec(base64.b64decode("{encoded}"))'
-    python = f'exec {{}}python3 -I -c "$0" {shlex.quote(sha)} {shlex.quote(state)} {shlex.quote(run)}'
+    argv = f"serve --state {shlex.quote(state)} --run {shlex.quote(run)} {sha}"
+    # -S: the agent needs the standard library only, and whatever a host's .pth files load takes time at each start.
+    python = f'exec {{}}python3 -I -S -c "$0" {argv}'
     missing = 'command -v python3 >/dev/null || { echo "ddtool: no python3 on this host" >&2; exit 127; }; '
     if become:
         # sudo's refusals are recognised by their English words.

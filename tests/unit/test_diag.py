@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support import venvs
 
-from ddtool.agent import baseline, diagnostics, ledger, objects, proof
+from ddtool.agent import baseline, diagnostics, ledger, objects, overview, proof
 from ddtool.agent.compose import patch_sha
 from ddtool.agent.diagnostics import plan
 from ddtool.agent.disk import sha256
@@ -94,7 +94,7 @@ class Box:
         return Managed(self.ctx, str(self.venv)).state(name)
 
     def overview(self) -> dict[str, Any]:
-        return diagnostics.overview(self.ctx, str(self.venv))
+        return overview.overview(self.ctx, str(self.venv))
 
 
 @pytest.fixture
@@ -397,7 +397,7 @@ def test_loaded_by_which_ranks(box: Box) -> None:
         (13, 130, "sglang::scheduler_DP0_TP3"),
         (14, 140, "sglang::detokenizer"),
     ]
-    state = diagnostics.state_of(box.ctx, str(box.venv), "unit", processes)
+    state = overview.state_of(box.ctx, str(box.venv), "unit", processes)
     assert state["patches"][0]["loaded"] == [0] and state["restart_needed"]
     assert state["patches"][0]["reached"] == [0]
     assert [(row["rank"], row["missing"], row["stale"]) for row in state["ranks"]] == [
@@ -406,10 +406,10 @@ def test_loaded_by_which_ranks(box: Box) -> None:
         (2, ["trace"], ["trace"]),
         (3, ["trace"], []),
     ]
-    only = diagnostics.state_of(box.ctx, str(box.venv), "unit", processes[:2])
+    only = overview.state_of(box.ctx, str(box.venv), "unit", processes[:2])
     assert not only["restart_needed"]
     box.do("restore")
-    after = diagnostics.state_of(box.ctx, str(box.venv), "unit", processes[:2])
+    after = overview.state_of(box.ctx, str(box.venv), "unit", processes[:2])
     assert after["restart_needed"] and after["ranks"][0]["stale"] == ["trace"]
 
 
@@ -447,7 +447,7 @@ def test_units_that_run_from_an_installation_are_found(tmp_path: Path) -> None:
 
 
 def test_a_host_without_sglang_has_no_diagnostics(tmp_path: Path) -> None:
-    about = diagnostics.overview(Context(state=tmp_path), str(tmp_path / "none"))
+    about = overview.overview(Context(state=tmp_path), str(tmp_path / "none"))
     assert about["patches"] == [] and "has no site-packages" in about["unmanaged"]
 
 

@@ -50,9 +50,11 @@ def test_the_agent_is_not_run_from_a_folder_of_somebody_else(tmp_path: Path) -> 
     place.write_bytes(data)
     place.chmod(0o600)
 
+    folders = ["--state", str(tmp_path), "--run", str(tmp_path / "run")]
+
     def have() -> bool:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", bootstrap.LOADER, sha, str(tmp_path), str(tmp_path / "run")],
+            [sys.executable, "-I", "-c", bootstrap.LOADER, "serve", *folders, sha],
             input=b"",
             capture_output=True,
         )
