@@ -153,8 +153,9 @@ def _moved(
     rows = [list(output) for output in drawn]
     for position in range(len(pool[0])):
         ranked = Counter(output[position] for output in pool).most_common(2)
-        best, times = ranked[0]
-        second = ranked[1][0] if len(ranked) > 1 else END  # a token never seen before
+        if len(ranked) < 2:
+            continue  # the prompt leaves no choice here, so there is no probability to move
+        (best, times), (second, _) = ranked
         chance = shift * len(pool) / times
         for row in rows:
             if row[position] == best and rng.random() < chance:
