@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from ddtool.cli import app
+from ddtool.cli import application
 
 HEAD = """# Command reference
 
@@ -58,7 +58,7 @@ def cell(text: str | None) -> str:
 
 
 def reference() -> str:
-    return HEAD + "\n" + "\n".join(section(name, command) for name, command in commands(get_command(app)))
+    return HEAD + "\n" + "\n".join(section(name, command) for name, command in commands(get_command(application())))
 
 
 if __name__ == "__main__":

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 import ddtool
-from ddtool.cli import (
-    audit,
-    baseline,
-    crash,
-    deploy,
-    diag,
-    doctor,
-    explain,
-    generate,
-    logs,
-    profile,
-    sandbox,
-    service,
-    wheelhouse,
-)
 from ddtool.errors import DdtoolError
+
+# The verbs of each module, which registers them itself; in the order of the help.
+MODULES = {
+    "deploy": ("deploy",),
+    "service": ("status", "start", "stop", "restart", "rollback", "releases", "remove"),
+    "explain": ("explain",),
+    "audit": ("audit",),
+    "generate": ("generate",),
+    "logs": ("logs",),
+    "doctor": ("doctor",),
+    "diag": ("diag", "restore"),
+    "crash": ("crash",),
+    "baseline": ("baseline",),
+    "profile": ("profile",),
+    "sandbox": ("sandbox",),
+    "wheelhouse": ("wheelhouse",),
+}
 
 
 class Verbs(TyperGroup):
@@ -37,23 +41,12 @@ class Verbs(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(
-    name="ddtool",
-    cls=Verbs,
-    help="Deploy, run and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
 def version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"ddtool {ddtool.__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def root(
     show_version: bool = typer.Option(
         False, "--version", callback=version, is_eager=True, help="Print the version."
@@ -62,25 +55,28 @@ def root(
     """Deploy, run and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH."""
 
 
-deploy.register(app)
-service.register(app)
-explain.register(app)
-audit.register(app)
-generate.register(app)
-logs.register(app)
-doctor.register(app)
-diag.register(app)
-app.add_typer(crash.app, name="crash")
-app.add_typer(baseline.app, name="baseline")
-app.add_typer(profile.app, name="profile")
-app.add_typer(sandbox.app, name="sandbox")
-app.add_typer(wheelhouse.app, name="wheelhouse")
+def application(words: Sequence[str] = ()) -> typer.Typer:
+    """The whole command line; for `words` that name a verb only its module's part. typer builds every command that it
+    is given at each start, which takes longer than parsing one of them."""
+    app = typer.Typer(
+        name="ddtool",
+        cls=Verbs,
+        help="Deploy, run and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(root)
+    verb = next((word for word in words if not word.startswith("-")), None)
+    for module in [name for name, verbs in MODULES.items() if verb in verbs] or MODULES:
+        import_module(f"ddtool.cli.{module}").register(app)
+    return app
 
 
 def main() -> None:
     """The console script. Errors of the tree become words on stderr and their class's exit code."""
     try:
-        app()
+        application(sys.argv[1:])()
     except DdtoolError as error:
         from ddtool.cli.output import report_error
 

@@ -19,6 +19,10 @@ WheelOpt = Annotated[
 ]
 
 
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="baseline")
+
+
 @app.command(name="list")
 def list_baselines(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:
     """Adopted baselines, managed files, files that differ from the wheel, and backups lying about."""

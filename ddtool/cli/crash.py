@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt
+from ddtool.cli.options import HostOpt, JsonOpt, ProfileOpt, UnitOpt
 
 if TYPE_CHECKING:
     from ddtool.crash.history import Crash
@@ -22,6 +22,10 @@ NO_TERMINAL_WIDTH, WIDEST = 100, 120
 app = typer.Typer(
     help="Verdicts about crashes: first cause, cascade, evidence, remedy.", no_args_is_help=True
 )
+
+
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="crash")
 
 
 @app.command("classify")
@@ -74,6 +78,7 @@ def judged(source: str, profile: Profile | None) -> tuple[Verdict, str]:
 
 @app.command("last")
 def last(
+    unit: UnitOpt = None,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     json: JsonOpt = False,
@@ -81,25 +86,15 @@ def last(
     """Say why the service ended badly the last time, and whether it did so before."""
     from ddtool.cli import options, output
 
-    chosen, name = options.selected(profile, None, host)
-    crash, round_trips = last_crash(chosen, name)
-    if json:
-        found = crash.to_json() if crash else None
-        output.emit("crash.last", {"host": name, "crash": found, "round_trips": round_trips})
-    elif crash:
-        show_crash(crash, sys.stdout)
-    else:
-        output.words(f"{name} keeps no crash of {chosen.service.unit}", "green")
-
-
-def last_crash(profile: Profile, host: str, invocation: str | None = None) -> tuple[Crash | None, int]:
-    """The last crash (or that of a run) that the host has evidence of, and the round trips that it took."""
-    from ddtool.crash import history
-    from ddtool.deploy.session import Session
-
-    with Session(host) as session:
-        found = history.last(session.agent, profile.service.unit, profile, invocation)
-        return found, session.round_trips
+    with options.viewed(profile, host, unit) as viewing:
+        crash, name = viewing.last_crash(), viewing.host
+        if json:
+            about = {"host": name, "unit": viewing.unit, "round_trips": viewing.round_trips}
+            output.emit("crash.last", {**about, "crash": crash.to_json() if crash else None})
+        elif crash:
+            show_crash(crash, sys.stdout)
+        else:
+            output.words(f"{name} keeps no crash of {viewing.unit}", "green")
 
 
 @app.command("bundle")
@@ -113,6 +108,7 @@ def bundle(
     with_requests: Annotated[
         bool, typer.Option("--with-requests", help="Keep what users' requests said, where it was logged.")
     ] = False,
+    unit: UnitOpt = None,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     json: JsonOpt = False,
@@ -121,13 +117,10 @@ def bundle(
     from ddtool.cli import options, output
     from ddtool.crash import bundle as bundles
     from ddtool.crash import history
-    from ddtool.deploy.session import Session
 
-    chosen, name = options.selected(profile, None, host)
-    with Session(name) as session:
-        taken = history.bundle(
-            session.agent, chosen.service.unit, chosen, now=now, with_requests=with_requests
-        )
+    with options.viewed(profile, host, unit) as viewing:
+        name, of = viewing.host, (viewing.unit, viewing.profile)
+        taken = history.bundle(viewing.agent, *of, now=now, with_requests=with_requests)
     path = out or Path(bundles.name_of(taken) + ".tar.gz")
     bundles.write(taken, path)
     if json:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ddtool.cli import diag_run, diag_show
-from ddtool.cli.options import AlsoOpt, DrainOpt, DryRunOpt, HostOpt, JsonOpt, ProfileOpt, YesOpt
+from ddtool.cli.options import (
+    AlsoOpt,
+    DrainOpt,
+    DryRunOpt,
+    HostOpt,
+    JsonOpt,
+    ProfileOpt,
+    UnitOpt,
+    YesOpt,
+)
 
 if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
@@ -26,8 +35,6 @@ ForceOpt = Annotated[
 
 
 def register(root: typer.Typer) -> None:
-    app.command()(diag_show.show)
-    app.command()(diag_run.run)
     root.add_typer(app, name="diag")
     root.command()(restore)
 
@@ -182,18 +189,18 @@ def tell(kind: str, result: Mapping[str, Any], state: Mapping[str, Any], *, chan
 
 
 @app.command()
-def status(profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False) -> None:
+def status(
+    unit: UnitOpt = None, profile: ProfileOpt = None, host: HostOpt = None, json: JsonOpt = False
+) -> None:
     """Each enabled diagnostic: on disk, loaded by which ranks of the running unit, and in which its code has run."""
     from ddtool.cli import options, output
-    from ddtool.deploy.deployment import Deployment
     from ddtool.diagnostics import definition, view
 
-    chosen, name = options.selected(profile, None, host)
-    with Deployment(chosen, name) as deployment:
-        state = deployment.diagnostics()
+    with options.viewed(profile, host, unit) as viewing:
+        state = viewing.diagnostics()
         outdated = view.outdated(state, definition.shas(patch["name"] for patch in state["patches"]))
         if json:
-            about = {"host": name, "outdated": outdated, "round_trips": deployment.round_trips}
+            about = {"host": viewing.host, "outdated": outdated, "round_trips": viewing.round_trips}
             output.emit("diag.status", {**state, **about})
             return
         console = output.stdout()
@@ -239,3 +246,7 @@ def restore(
         return {"op": "restore", "venv": venv, "to": to, "wheel_files": files, "force": force}
 
     change("restore", request, profile, host, How(restart, also_affects or (), dry_run, yes, json, drain))
+
+
+app.command()(diag_show.show)
+app.command()(diag_run.run)

@@ -17,6 +17,10 @@ app = typer.Typer(help="Profiles: one service in full, apart from its host.", no
 Name = Annotated[str, typer.Argument(help="Profile name or path.")]
 
 
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="profile")
+
+
 @app.command("list")
 def list_(as_json: JsonOpt = False) -> None:
     """Every profile that can be named, with its host where one is bound."""

@@ -22,6 +22,10 @@ DEFAULT_NAME = "demo"
 Name = Annotated[str, typer.Argument(help="The sandbox's name: up to 31 of a-z, 0-9 and -.")]
 
 
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="sandbox")
+
+
 @app.command()
 def up(
     name: Name = DEFAULT_NAME,

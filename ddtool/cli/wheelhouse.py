@@ -20,6 +20,10 @@ FolderArg = Annotated[str, typer.Argument(help="The wheelhouse.")]
 MIB = 2**20
 
 
+def register(root: typer.Typer) -> None:
+    root.add_typer(app, name="wheelhouse")
+
+
 @app.command()
 def build(
     profile: ProfileArg = None,

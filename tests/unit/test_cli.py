@@ -14,7 +14,7 @@ from typer.main import get_command
 
 import ddtool as package
 from ddtool import errors
-from ddtool.cli import app
+from ddtool.cli import MODULES, application
 
 CLI = Path(package.__file__).parent / "cli"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -33,9 +33,26 @@ def test_no_exit_is_returned_and_no_error_is_swallowed(path: Path) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    script = "import sys, ddtool.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
+    script = (
+        "import sys, ddtool.cli; ddtool.cli.application(); "
+        "print([name for name in sys.argv[1:] if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", script, *HEAVY], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_verb_named_loads_its_own_module_and_no_other() -> None:
+    """The table says of each module what it registers; for help, or a word that is no verb, all of them are there."""
+    whole = get_command(application())
+    assert {name.split()[0] for name in whole.commands} == {
+        verb for verbs in MODULES.values() for verb in verbs
+    }  # type: ignore[attr-defined]
+    for verbs in MODULES.values():
+        for verb in verbs:
+            part = get_command(application([verb, "--help"]))
+            assert {name.split()[0] for name in part.commands} == set(verbs)  # type: ignore[attr-defined]
+    for words in ([], ["--help"], ["no-such-command"]):
+        assert get_command(application(words)).commands.keys() == whole.commands.keys()  # type: ignore[attr-defined]
 
 
 def test_every_command_is_documented() -> None:
@@ -45,7 +62,7 @@ def test_every_command_is_documented() -> None:
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     assert (DOCS / "reference.md").read_text() == generate.reference(), "run docs/generate_reference.py"
-    for name, command in generate.commands(get_command(app)):
+    for name, command in generate.commands(get_command(application())):
         assert command.help, name
         assert all(item.help for item in command.params if item.name != "help"), name
 

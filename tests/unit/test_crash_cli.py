@@ -89,8 +89,8 @@ def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 def test_without_a_profile_nothing_heavy_is_loaded(log: Path) -> None:
     """A pasted log is answered at once."""
     code = (
-        "import sys\nfrom ddtool.cli import app\n"
-        "try:\n    app()\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom ddtool.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print([name for name in ('paramiko', 'rich.console', 'httpx', 'ddtool.profile', 'ddtool.deploy',"
         " 'ddtool.transport') if name in sys.modules], file=sys.stderr)"
     )

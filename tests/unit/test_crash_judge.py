@@ -242,9 +242,9 @@ def test_no_number_in_a_log_is_too_long(said: str, digits: int) -> None:
 def test_every_category_and_next_command_exists() -> None:
     from typer.main import get_command
 
-    from ddtool.cli import app
+    from ddtool.cli import application
 
-    known, top = catalogue(), get_command(app)
+    known, top = catalogue(), get_command(application())
     commands = [category.next for category in known.categories.values()]
     commands += [each.next for each in known.signatures if each.next]
     for command in commands:
