@@ -44,9 +44,11 @@ def look_of(viewing: Viewing, profile: str | None, host: str | None) -> Look:
     from ddtool.engine import engine_id
 
     found = viewing.situation()
-    if profile is None and viewing.profile is None:  # somebody who has no profile of it
+    by_unit = profile is None and viewing.profile is None  # somebody who has no profile of it
+    if by_unit:
         profile = found["release"]["profile"] if found["release"] else "PROFILE"
-    return Look(viewing.unit, found, engine_id(), profile or "", host or "", shell_of(viewing.host))
+    shell = shell_of(viewing.host)
+    return Look(viewing.unit, found, engine_id(), profile or "", host or "", shell, by_unit)
 
 
 def shell_of(host: str) -> str:

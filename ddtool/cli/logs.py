@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddtool.cli.options import HostOpt, ProfileOpt
+from ddtool.cli.options import HostOpt, ProfileOpt, UnitOpt
 
 if TYPE_CHECKING:
+    from ddtool.deploy.viewing import Viewing
     from ddtool.journal.follow import LinkEvent
     from ddtool.journal.records import Record
-    from ddtool.profile import Profile
     from ddtool.transport.agent import Agent
 
 LINES = 100
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def logs(
+    unit: UnitOpt = None,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     follow: Annotated[
@@ -69,46 +70,54 @@ def logs(
 
     if json and raw:
         raise UsageError("--json and --raw are two forms of output", hint="choose one")
-    chosen, name = options.selected(profile, None, host)
     if lines is None and since is None and after_cursor is None:
         lines = LINES
-    request = following.Request(
-        chosen.service.unit, follow, since, after_cursor, grep, rank, level, kernel, lines
-    )
     show = _printer(json, raw)
     shown = 0
     try:
-        for record in following.follow(
-            _opener(chosen, name), request, on_event=_tell_link, on_end=_announcer(chosen, name, json)
-        ):
-            show(record)
-            shown += 1
+        with options.viewed(profile, host, unit) as viewing:
+            request = following.Request(
+                viewing.unit, follow, since, after_cursor, grep, rank, level, kernel, lines
+            )
+            for record in following.follow(
+                _opener(viewing), request, on_event=_tell_link, on_end=_announcer(viewing, json)
+            ):
+                show(record)
+                shown += 1
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if not shown:
-        output.words(f"no records of {chosen.service.unit} on {name} match")
+        output.words(f"no records of {viewing.unit} on {viewing.host} match")
 
 
-def _opener(profile: Profile, host: str) -> Callable[[], Agent]:
-    """Opens the agent; the first time it also says which diagnostics are on, since their lines are in the log."""
-    from ddtool.cli import output
-    from ddtool.deploy.session import open_agent
-    from ddtool.diagnostics.view import banner
-
+def _opener(viewing: Viewing) -> Callable[[], Agent]:
+    """The agent that is there, and new ones after it; the first time it also says which diagnostics are on, since their
+    lines are in the log."""
     told = False
 
     def open_and_tell() -> Agent:
         nonlocal told
-        agent = open_agent(host)
-        if not told:
-            told = True
-            state = agent.call("diag.state", venv=profile.engine.venv, unit=profile.service.unit)
-            line = banner(state)
-            if line:
-                output.words(line, "yellow")
-        return agent
+        if told:
+            return viewing.reconnect()
+        told = True
+        _tell_diagnostics(viewing)
+        return viewing.agent
 
     return open_and_tell
+
+
+def _tell_diagnostics(viewing: Viewing) -> None:
+    """Nothing of a unit that is not ddtool's: its log can be read all the same."""
+    from ddtool.cli import output
+    from ddtool.diagnostics.view import banner
+    from ddtool.errors import UsageError
+
+    try:
+        line = banner(viewing.diagnostics())
+    except UsageError:
+        return
+    if line:
+        output.words(line, "yellow")
 
 
 def _printer(as_json: bool, raw: bool) -> Callable[[Record], None]:
@@ -145,7 +154,7 @@ def _printer(as_json: bool, raw: bool) -> Callable[[Record], None]:
     return show_json if as_json else show_raw if raw else show_line
 
 
-def _announcer(profile: Profile, host: str, as_json: bool) -> Callable[[str], None]:
+def _announcer(viewing: Viewing, as_json: bool) -> Callable[[str], None]:
     """Tells the verdict about a run that has ended, behind its last record. Its evidence is there by then: systemd's
     last word comes after `ExecStopPost=`. What is in the way of a verdict is told, and the log goes on."""
     told = set()
@@ -154,14 +163,18 @@ def _announcer(profile: Profile, host: str, as_json: bool) -> Callable[[str], No
         import sys
 
         from ddtool.cli import output
-        from ddtool.cli.crash import last_crash, show_crash
+        from ddtool.cli.crash import show_crash
+        from ddtool.deploy.viewing import Viewing
         from ddtool.errors import DdtoolError
 
         if invocation in told:  # systemd says it again when it gives up restarting
             return
         told.add(invocation)
         try:
-            crash, _ = last_crash(profile, host, invocation)
+            with Viewing(
+                viewing.host, viewing.unit, viewing.profile
+            ) as beside:  # the first one streams the log
+                crash = beside.last_crash(invocation)
         except DdtoolError as error:
             output.words(f"no verdict: {error.message}", "yellow")
             return

@@ -95,8 +95,8 @@ def seen_of(known: Json) -> Seen:
     return Seen(known["count"], known["first_unix"], known["last_unix"])
 
 
-def bundle(agent: Agent, unit: str, profile: Profile, *, now: bool, with_requests: bool) -> Bundle:
-    """Everything about the last crash, with its verdict and the profile; `now`: about the running service.
+def bundle(agent: Agent, unit: str, profile: Profile | None, *, now: bool, with_requests: bool) -> Bundle:
+    """Everything about the last crash, with its verdict, and the profile if there is one; `now`: about what runs now.
 
     A service that runs and has no crash is taken as it runs. Raises Unhealthy when there is neither.
     """
@@ -106,12 +106,10 @@ def bundle(agent: Agent, unit: str, profile: Profile, *, now: bool, with_request
     manifest = kept[0] if kept else next(filter(None, agent.stream("crash.take", unit_name=unit)))
     taken = fetch(agent, manifest["folder"], with_requests=with_requests)
     verdict = {"schema": "ddtool.crash.classify/1", **evidence.classify(taken, profile).to_json()}
-    return taken.with_files(
-        {
-            bundles.PROFILE: evidence.profile_text(profile).encode(),
-            bundles.VERDICT: json.dumps(verdict, indent=1).encode(),
-        }
-    )
+    files = {bundles.VERDICT: json.dumps(verdict, indent=1).encode()}
+    if profile:
+        files[bundles.PROFILE] = evidence.profile_text(profile).encode()
+    return taken.with_files(files)
 
 
 def fetch(

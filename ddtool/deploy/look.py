@@ -15,13 +15,15 @@ from ddtool.deploy.outage import in_flight
 Json = Mapping[str, Any]
 FULL_MIB = 16  # no room for a transaction's own notes
 LOW_MIB = 200
+LOOKING = ("status", "explain", "releases", "logs", "crash last", "crash bundle", "diag status", "audit")
 BUSY = 0.10  # of a card's memory: what a clean stop leaves is below
 
 
 @dataclass(frozen=True)
 class Look:
     """`found`: the situation; `ours`: the engine that this ddtool carries; `profile` and `host`: what the operator's
-    commands have to name, "" where theirs is the default; `shell`: what runs a command on the host."""
+    commands have to name, "" where theirs is the default; `shell`: what runs a command on the host. `by_unit`: the
+    operator has no profile of it, so a verb that only looks names the unit."""
 
     unit: str
     found: Json
@@ -29,10 +31,13 @@ class Look:
     profile: str = ""
     host: str = ""
     shell: str = "ssh HOST"
+    by_unit: bool = False
 
     # What to type
 
     def run(self, verb: str) -> str:
+        if self.by_unit and verb.startswith(LOOKING):
+            return f"ddtool {verb}" + ("" if "--unit" in verb else f" --unit {self.unit}") + self._at()
         return f"ddtool {verb}" + (f" -p {self.profile}" if self.profile else "") + self._at()
 
     def deploy(self, *flags: str) -> str:

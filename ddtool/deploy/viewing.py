@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddtool.deploy import crashes
 from ddtool.deploy.session import Session
 from ddtool.errors import UsageError
 from ddtool.profile import Profile
 from ddtool.transport.agent import Agent
+
+if TYPE_CHECKING:
+    from ddtool.crash.history import Crash
 
 Json = dict[str, Any]
 
@@ -33,6 +36,29 @@ class Viewing(Session):
     def situation(self) -> Json:
         """What ddtool.deploy.explain tells the reason from: `ddtool.situation/1` with `crash` as in `status`."""
         return _with_crash("situation", self.agent, self.unit, self.profile)
+
+    def diagnostics(self) -> Json:
+        """The agent's `diag.state`, of the profile's environment, else of that of the release that is current.
+
+        Raises UsageError for a unit that ddtool has not deployed: nothing says which environment is meant then.
+        """
+        if self.profile:
+            venv = self.profile.engine.venv
+            state: Json | None = self.agent.call("diag.state", venv=venv, unit=self.unit)
+        else:
+            state = self.agent.call("status", deadline_s=60.0, unit_name=self.unit)["diagnostics"]
+        if state is None:
+            raise UsageError(
+                f"{self.host} has no release of {self.unit}, which would say where its SGLang is installed",
+                hint=f"name a profile of it: -p PROFILE --host {self.host}",
+            )
+        return state
+
+    def last_crash(self, invocation: str | None = None) -> Crash | None:
+        """The last crash, or that of one run, that the host has evidence of."""
+        from ddtool.crash import history
+
+        return history.last(self.agent, self.unit, self.profile, invocation)
 
     def releases(self) -> list[Json]:
         listed: list[Json] = self.agent.call("releases", unit_name=self.unit)
