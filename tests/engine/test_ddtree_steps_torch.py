@@ -142,7 +142,8 @@ def test_for_a_trace_of_every_token_a_round_keeps_the_root_and_says_what_follows
     mask.reserve(lengths.tolist())
     grown = taken.grow(torch.randn(2, SHAPE.depth, HIDDEN), torch.tensor([3, 4]), lengths)
     slots = torch.arange(2 * SHAPE.width).view(2, -1)
-    choice = grown.trees.tokens.roll(-1, 1).contiguous()  # the first node is accepted, were it not for the trace
+    # the first node would be accepted, were it not for the trace
+    choice = grown.trees.tokens.roll(-1, 1).contiguous()
     followed = taken.follow(grown, choice, slots, lengths)
     assert followed.bonus.tolist() == choice[:, 0].tolist()
     assert followed.gained[:, -1].tolist() == [0, 0]
