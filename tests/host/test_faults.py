@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support import doctored, mini
 from support.cli import DDTOOL, ddtool
+from support.faults import stuff, unstuff
 from support.remote import output, ssh, until
 from support.world import OPERATIONS, UNIT, VARIANTS, World, ignore, prepare
 
@@ -239,27 +240,6 @@ def launch(world: World, ident: str) -> subprocess.CompletedProcess[str]:
 
 
 # Full disks
-
-
-def stuff(host: Sandbox, folder: str, leave: int) -> None:
-    """Fill the file system of a folder up, but for `leave` KiB."""
-    script = f"""
-import os
-room = os.open({folder + "/room"!r}, os.O_WRONLY | os.O_CREAT)
-os.posix_fallocate(room, 0, {leave} * 1024 or 1)
-fd = os.open({folder + "/filler"!r}, os.O_WRONLY | os.O_CREAT)
-try:
-    while True:
-        os.write(fd, bytes(4096))
-except OSError:
-    pass
-os.unlink({folder + "/room"!r})
-"""
-    output(host, "python3 -", input=script)
-
-
-def unstuff(host: Sandbox, folder: str) -> None:
-    output(host, f"rm -f {folder}/filler {folder}/room")
 
 
 def refused(world: World, operation: str, folder: str, room: int) -> bool:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.trap import ACTS, FIRED, ORDER
+from support.trap import ACTS, CLOCK, FIRED, HELD, ORDER
 
 from ddtool.sandbox import Sandbox, exec_inside
 from ddtool.transport.bootstrap import agent_zipapp
@@ -37,18 +37,41 @@ def agent() -> bytes:
     return buffer.getvalue()
 
 
-def arm(host: Sandbox, verb: str, at: int, within: str | None = None) -> None:
+def arm(
+    host: Sandbox,
+    verb: str,
+    at: int,
+    within: str | None = None,
+    *,
+    hold: bool = False,
+    looks: bool = False,
+) -> None:
     """The next process of this verb (`serve`, `txn`) dies at its `at`-th act, from 1; with 0 its acts are noted.
 
     `within`: count only what the agent's function of that name does, itself or through others.
+    `hold`: it stands there instead, until `release`. `looks`: programs that only look are acts, too.
     """
-    order = {"verb": verb, "at": at, "within": within}
-    _shell(host, f"rm -f {FIRED} {ACTS}; cat > {ORDER}", json.dumps(order))
+    order = {"verb": verb, "at": at, "within": within, "hold": hold, "looks": looks}
+    _shell(host, f"rm -f {FIRED} {ACTS} {HELD}; cat > {ORDER}", json.dumps(order))
+
+
+def release(host: Sandbox) -> None:
+    """Let a held process go on."""
+    _shell(host, f"rm -f {HELD}")
+
+
+def set_clock(host: Sandbox, step_s: float) -> None:
+    """From now on the wall clock of every agent there is wrong by so many seconds."""
+    _shell(host, f"cat > {CLOCK}", str(step_s))
+
+
+def right_clock(host: Sandbox) -> None:
+    _shell(host, f"rm -f {CLOCK}")
 
 
 def disarm(host: Sandbox) -> None:
     """For an order that no process came to take."""
-    _shell(host, f"rm -f {ORDER} {FIRED}")
+    _shell(host, f"rm -f {ORDER} {FIRED} {HELD}")
 
 
 def fired(host: Sandbox) -> dict[str, Any] | None:

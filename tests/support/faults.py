@@ -84,6 +84,29 @@ def read_only(host: Sandbox, path: str) -> None:
     _mounted[host.name].append(path)
 
 
+def stuff(host: Sandbox, folder: str, leave: int = 0) -> None:
+    """Fill the file system of a folder up, but for `leave` KiB."""
+    script = f"""
+import os
+room = os.open({folder + "/room"!r}, os.O_WRONLY | os.O_CREAT)
+os.posix_fallocate(room, 0, {leave} * 1024 or 1)
+fd = os.open({folder + "/filler"!r}, os.O_WRONLY | os.O_CREAT)
+block = 1 << 20
+while block >= 4096:
+    try:
+        os.write(fd, bytes(block))
+    except OSError:
+        block //= 2
+os.unlink({folder + "/room"!r})
+"""
+    _inside(host, "python3", "-c", script)
+
+
+def unstuff(host: Sandbox, folder: str) -> None:
+    """Undo stuff."""
+    _inside(host, "rm", "-f", f"{folder}/filler", f"{folder}/room")
+
+
 def unmount(host: Sandbox, path: str) -> None:
     """Undo fill or read_only."""
     _inside(host, "umount", path)

@@ -1,7 +1,9 @@
-"""Inside the doctored agent: counts its acts on the host, and kills its process at the one that was ordered.
+"""Inside the doctored agent: counts its acts on the host, and kills or holds its process at the one that was ordered.
 
 An act is what changes something: opening a file for writing, renaming, linking, removing, …, starting a program,
-and each write and flush of a descriptor. The process dies before the act; a write is cut in half.
+and each write and flush of a descriptor. The process dies before the act; a write is cut in half. One that is held
+stands before the act until HELD is removed, so that something may happen to the host meanwhile.
+CLOCK, while it is there, has the seconds by which the agent's wall clock is wrong.
 Standard library only: this file goes into the agent's zipapp (see doctored.py) and runs before its first line.
 """
 
@@ -9,10 +11,13 @@ import json
 import os
 import signal
 import sys
+import time
 
 ORDER = "/run/kill-at.json"
 FIRED = "/run/killed-at.json"
 ACTS = "/run/acts.jsonl"
+HELD = "/run/held"
+CLOCK = "/run/clock-step"
 
 CHANGES = {
     *(
@@ -34,8 +39,8 @@ real_write, real_pwrite, real_fsync = os.write, os.pwrite, os.fsync
 
 
 class Trap:
-    def __init__(self, verb, at, within):
-        self.verb, self.at, self.within = verb, at, within
+    def __init__(self, verb, at, within=None, hold=False, looks=False):
+        self.verb, self.at, self.within, self.hold, self.looks = verb, at, within, hold, looks
         self.count, self.off = 0, False
 
     def reached(self, act):
@@ -49,7 +54,12 @@ class Trap:
 
     def spring(self, act):
         self.note(FIRED, "w", act)
-        os.kill(os.getpid(), signal.SIGKILL)
+        if not self.hold:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.off = True  # one point a process
+        open(HELD, "w").close()
+        while os.path.exists(HELD):
+            time.sleep(0.02)
 
     def note(self, path, mode, act):
         self.off = True
@@ -59,20 +69,22 @@ class Trap:
         self.off = False
 
     def audit(self, event, args):
-        if not self.off and is_act(event, args):
+        if not self.off and (is_act(event, args) or (self.looks and event == "subprocess.Popen")):
             act = " ".join([event, *(str(arg) for arg in args[:2])])
             if self.reached(act):
                 self.spring(act)
 
     def write(self, fd, data):
         if self.reached("write"):
-            real_write(fd, bytes(data)[: len(data) // 2])
+            if not self.hold:
+                real_write(fd, bytes(data)[: len(data) // 2])
             self.spring(f"half of a write of {len(data)} bytes")
         return real_write(fd, data)
 
     def pwrite(self, fd, data, offset):
         if self.reached("pwrite"):
-            real_pwrite(fd, bytes(data)[: len(data) // 2], offset)
+            if not self.hold:
+                real_pwrite(fd, bytes(data)[: len(data) // 2], offset)
             self.spring(f"half of a pwrite of {len(data)} bytes")
         return real_pwrite(fd, data, offset)
 
@@ -104,7 +116,24 @@ def is_act(event, args):
     return act and not str(args[0]).startswith("/run/ddtool/")
 
 
+def wrong_clock():
+    """time.time and what is made of it without a moment given, as `CLOCK` says."""
+    real_time, real_gmtime, real_localtime = time.time, time.gmtime, time.localtime
+
+    def now():
+        try:
+            with open(CLOCK) as file:
+                return real_time() + float(file.read())
+        except FileNotFoundError:
+            return real_time()
+
+    time.time = now
+    time.gmtime = lambda moment=None: real_gmtime(now() if moment is None else moment)
+    time.localtime = lambda moment=None: real_localtime(now() if moment is None else moment)
+
+
 def install():
+    wrong_clock()
     try:
         with open(ORDER) as file:
             order = json.load(file)
@@ -113,7 +142,7 @@ def install():
     if order["verb"] not in sys.argv[1:2]:
         return
     os.unlink(ORDER)  # so that only one process dies
-    trap = Trap(order["verb"], order["at"], order["within"])
+    trap = Trap(**order)
     sys.addaudithook(trap.audit)
     os.fsync = trap.fsync
     if trap.verb == "txn":  # a serving agent's writes are its answers

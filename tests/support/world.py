@@ -180,6 +180,9 @@ OPERATIONS: dict[str, tuple[Callable[[Deployment], Plan], str]] = {
     "diag enable": (toggle(True), "A"),
     "diag enable without restart": (toggle(True, restart=False), "A"),
     "restore": (toggle(False), "A"),
+    "restore without restart": (toggle(False, restart=False), "A"),
+    "start": (Deployment.plan_start, "A"),
+    "stop": (Deployment.plan_stop, "A"),
     "remove": (Deployment.plan_remove, "A"),
 }
 BACK = {
