@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, Type
 
 from . import bench, releases, start_log, unit
+from .bench_judge import Judge
 from .errors import Unhealthy
 from .gate import JOURNAL_LINES, Gate, eager_only
 from .load_gpu import Sampler
@@ -161,4 +162,4 @@ def check_same(name: str, invocation: str, patience_s: float = 0.0) -> None:
         time.sleep(POLL_S)
 
 
-BENCH_STEPS: Dict[str, Type[Step]] = {"bench": Bench}
+BENCH_STEPS: Dict[str, Type[Step]] = {"bench": Bench, "bench-judge": Judge}

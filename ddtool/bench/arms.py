@@ -103,6 +103,7 @@ def profile_of(arm: Arm, profile: Profile) -> Profile:
         "server_args": {
             name: value for name, value in profile.server_args.items() if name not in left_out(arm, profile)
         },
+        "drafter": None if arm.algorithm == "NONE" else profile.drafter,
         # The floor is meant for the profile's own algorithm, and no gate runs here.
         "health": profile.health.model_copy(update={"accept_length_floor": None}),
     }

@@ -164,6 +164,10 @@ def changes(this: Measurement) -> list[Change]:
     cells = ", ".join(cell.key for cell in design.cells)
     cache = "prefix cache emptied before each" if design.flush else "prefix cache left warm"
     rows.append(Change("run", f"measure {count} passes", f"{design.repeats} a visit of {cells}; {cache}"))
+    if design.lossless and design.temperature == 0:
+        rows.append(
+            Change("run", "start plain once more", "if answers differ from its own: were they near ties?")
+        )
     running = bool(this.facts["service"]["unit"].get("processes"))
     after = "start it again as it was" if running else "leave it stopped, as it was"
     rows.append(Change("run", "put every file back", after))
@@ -193,7 +197,8 @@ def measuring_s(this: Measurement) -> tuple[float, str]:
             arriving = cell.prompts / cell.rate if cell.rate else 0.0
             total += in_turn * cell.max_tokens / speed + arriving
             count += 1
-    return total, f"{count} passes that take {total / 60:.0f} min at {whose} {speed:g} tok/s"
+    lasting = f"{total:.0f} s" if total < 90 else f"{total / 60:.0f} min"
+    return total, f"{count} passes that take {lasting} at {whose} {speed:g} tok/s"
 
 
 def start_s(facts: Mapping[str, Any]) -> float:

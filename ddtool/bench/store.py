@@ -47,16 +47,12 @@ class Folder:
         path = (under or root()) / str(run["run"])
         path.mkdir(parents=True, mode=0o700)
         folder = cls(path)
-        folder._write("run.json", run)
+        folder.keep("run.json", run)
         return folder
 
     @property
     def run(self) -> Json:
         return read_json(self.path / "run.json")
-
-    def update(self, **fields: Any) -> None:
-        """Add to run.json: what is known only later, such as taints."""
-        self._write("run.json", {**self.run, **fields})
 
     @property
     def samples_path(self) -> Path:
@@ -91,9 +87,9 @@ class Folder:
             os.fsync(file.fileno())
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        self._write("result.json", result)
+        self.keep("result.json", result)
 
-    def _write(self, name: str, data: Mapping[str, Any]) -> None:
+    def keep(self, name: str, data: Mapping[str, Any]) -> None:
         """Atomically."""
         handle, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
         try:

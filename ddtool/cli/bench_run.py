@@ -299,7 +299,20 @@ def measure_by_url(
 
 
 def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Folder) -> Ask | None:
-    return None
+    """With --lossless: plain decoding is asked where answers differ, which the plan has announced."""
+    from ddtool.bench import host_judge
+    from ddtool.bench.lossless import PLAIN
+    from ddtool.cli import progress
+
+    if not measurement.design.lossless or PLAIN not in measurement.design.arms:
+        return None
+    asked = host_judge.unknown(folder, host_judge.questions(folder))
+    if asked:
+        output.words(
+            f"{len(asked)} places where answers differ from plain decoding's: plain starts once more to judge"
+        )
+        host_judge.ask_host(deployment.agent, measurement, folder, asked, progress.show)
+    return host_judge.known(folder)
 
 
 def finish(folder: Folder, show: Show, ask: Ask | None) -> None:

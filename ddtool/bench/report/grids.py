@@ -172,16 +172,17 @@ def rounds(cell: Json, arms: Sequence[str], rows: Sequence[Json]) -> Iterator[Re
 def lossless_grids(rows: Sequence[Json], order: Sequence[str]) -> list[Grid]:
     """Verdicts, tests of distributions, and where outputs part."""
     names = [str(row.get("arm")) for row in rows]
-    tests = sorted({key for row in rows for key in row.get("distribution") or {}})
+    parted = [(row, each) for row in rows for each in row.get("divergences") or []]
+    tests = dict.fromkeys(key for row in rows for key in row.get("distribution") or {})
     verdicts = [
         *(column("", key, rows, key) for key in ("cell", "samples", "equal", "verdict")),
-        *(column("distribution", key, rows, "distribution", key) for key in tests),
+        *(column("distributions", key, rows, "distribution", key) for key in tests),
+        column("", "that is", rows, "words"),
     ]
-    parted = [(row, each) for row in rows for each in row.get("divergences") or []]
     places = [
-        (Header("", "cell"), [row.get("cell") for row, _ in parted]),
+        column("", "cell", [row for row, _ in parted], "cell"),
         *(
-            column("", key, [each for _, each in parted], key)
+            column("", key.replace("_", "-"), [each for _, each in parted], key)
             for key in ("index", "position", "expected", "found", "gap", "near_tie")
         ),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import log10
+from math import log2, log10
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -27,6 +27,11 @@ from ddtool.bench.report.values import (
 
 LOG_FROM = 12.0
 """Largest over smallest value from which on an axis is logarithmic."""
+
+NAME_ROOM = 0.12
+"""Share of an axis that the name of a tick takes."""
+FINEST = 0.05
+"""A ratio axis reaches at least so far from 1 on both sides: less would make noise look like news."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,16 @@ def ratios(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | No
     with axes(height=0.75 + 0.34 * len(lines), left=0.95, right=0.55) if single else axes() as ax:
         if single:
             dots(ax, lines)
+            lowest, highest = ax.get_xlim()
+            ax.set_xlim(min(lowest, 1 - FINEST), max(highest, 1 + FINEST))
             ax.axvline(1, color=MUTED, linewidth=1)
             ax.set_xlabel(f"times the tok/s of {short(base)} (line: 95 % interval)")
             return plot(ax, title, alt, prefix)
         ax.axhline(1, color=MUTED, linewidth=1)
         with_errors(ax, lines)
         by_load(ax, cells)
+        lowest, highest = ax.get_ylim()
+        ax.set_ylim(min(lowest, 1 - FINEST), max(highest, 1 + FINEST))
         ax.set_ylabel(f"times the tok/s of {short(base)}")
         label_points(
             ax, [(1, short(base), MUTED), *((each.y[-1], short(each.name), each.colour) for each in lines)]
@@ -246,15 +255,25 @@ def load_name(cells: Sequence[Json]) -> str:
 
 
 def by_load(ax: Axes, cells: Sequence[Json]) -> None:
-    """The axis of loads: those tried are its ticks, as many as there is room for."""
+    """The axis of loads: those tried are its ticks, as far as there is room for their names."""
     tried = loads(cells)
     ax.set_xlabel(load_name(cells))
+    places = tried
     if tried[0] > 0 and tried[-1] / tried[0] >= 8:
         ax.set_xscale("log", base=2)
-    step = -(-len(tried) // 8)
-    ax.xaxis.set_major_locator(FixedLocator(tried[::-1][::step]))
+        places = [log2(value) for value in tried]
+    ax.xaxis.set_major_locator(FixedLocator(apart(tried, places)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def apart(values: Sequence[float], places: Sequence[float]) -> list[float]:
+    """Those of the ascending values whose places are far enough from each other, the last one among them."""
+    kept: list[tuple[float, float]] = []
+    for value, place in zip(reversed(values), reversed(places), strict=True):
+        if not kept or kept[-1][1] - place >= NAME_ROOM * (places[-1] - places[0]):
+            kept.append((value, place))
+    return [value for value, _ in reversed(kept)]
 
 
 def rising(ax: Axes, lines: Sequence[Series], name: str) -> None:

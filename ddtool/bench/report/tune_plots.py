@@ -39,22 +39,19 @@ def tune_plots(tune: Json, arms: Sequence[str]) -> list[Plot]:
 
 def budgets(curve: BudgetCurve, arms: Sequence[str], prefix: str) -> Plot | None:
     """tok/s by budget: what was predicted as a line, what was measured as points, the chain as a level."""
-    trees = [(budget, arm) for arm in arms if (budget := budget_of(arm)[0]) is not None]
-    predicted = [(budget, curve.predicted[arm]) for budget, arm in trees if arm in curve.predicted]
-    if len(predicted) < 2:
+    trees = [arm for arm in arms if budget_of(arm)[0] is not None]
+    if sum(arm in curve.predicted for arm in trees) < 2:
         return None
     with axes() as ax:
-        ax.plot(*zip(*predicted, strict=True), color=MUTED, linewidth=1.6, zorder=2)
-        labels = [(predicted[-1][1], "predicted", MUTED)]
-        for budget, arm in trees:
-            if arm in curve.measured:
+        labels = [*predictions(ax, curve, trees), *level(ax, curve, arms)]
+        for arm in trees:
+            budget, at = budget_of(arm)[0], curve.measured.get(arm)
+            if budget is not None and at is not None:
                 index = arms.index(arm)
-                at, behind = curve.measured[arm], [curve.measured[arm], *curve.behind.get(arm, [])]
-                ax.errorbar(
-                    budget, at, [[at - min(behind)], [max(behind) - at]], color=arm_colour(index),
-                    marker=MARKERS[index % len(MARKERS)], capsize=2, zorder=3,
-                )  # fmt: skip
-        labels += level(ax, curve, arms)
+                behind = [at, *curve.behind.get(arm, [])]
+                apart = [[at - min(behind)], [max(behind) - at]]
+                marker = MARKERS[index % len(MARKERS)]
+                ax.errorbar(budget, at, apart, color=arm_colour(index), marker=marker, capsize=2, zorder=3)
         ax.margins(x=0.06, y=0.12)
         ax.set_xlabel("budget (points: measured)")
         ax.set_ylabel("output tok/s")
@@ -68,7 +65,28 @@ def budgets(curve: BudgetCurve, arms: Sequence[str], prefix: str) -> Plot | None
         return plot(ax, f"Budget curve: {curve.where}", alt, prefix)
 
 
-def level(ax: Axes, curve: BudgetCurve, arms: Sequence[str]) -> list[tuple[float, str, str]]:
+Label = tuple[float, str, str]
+"""Where on the axis of values, what, in which colour."""
+
+
+def predictions(ax: Axes, curve: BudgetCurve, trees: Sequence[str]) -> list[Label]:
+    """A line through the predicted trees of each topk; a hollow point where there is one alone."""
+    by_topk: dict[int | None, list[tuple[int, float]]] = {}
+    for arm in trees:
+        budget, topk = budget_of(arm)
+        if budget is not None and arm in curve.predicted:
+            by_topk.setdefault(topk, []).append((budget, curve.predicted[arm]))
+    labels: list[Label] = []
+    for topk, points in by_topk.items():
+        if len(points) == 1:
+            ax.plot(*points[0], color=MUTED, marker="o", fillstyle="none")
+            continue
+        ax.plot(*zip(*points, strict=True), color=MUTED, linewidth=1.6, zorder=2)
+        labels.append((points[-1][1], "predicted" if topk is None else f"pred., topk {topk}", MUTED))
+    return labels
+
+
+def level(ax: Axes, curve: BudgetCurve, arms: Sequence[str]) -> list[Label]:
     """The chain, measured and predicted, as lines across; what to write at their ends."""
     if "chain" not in arms:
         return []

@@ -12,7 +12,7 @@ with factors that are not negative, so that a wider verify is never cheaper.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from statistics import fmean
 from typing import TypeVar
@@ -24,6 +24,11 @@ Points = Mapping[int, float]  # ms by width
 Term = Callable[[float], float]
 Cell = TypeVar("Cell")
 
+ALIKE, NOISE = (
+    1.25,
+    0.002,
+)  # errors that differ by less than this factor, or this much, are no reason for another form
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -33,6 +38,9 @@ class Curve:
     params: Mapping[str, float]
     error: float | None
     at: Callable[[float], float]
+
+
+Maker = Callable[[Points], Curve]
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Experts:
 
 
 def fit(cells: Mapping[Cell, Points], experts: Experts | None = None) -> dict[Cell, Curve]:
-    """A curve for each cell (one concurrency, one context), all of the same form, the one with the least error.
+    """A curve for each cell (a workload, so many requests at a time), all of one form.
 
     Raises DdtoolError for a cell with fewer than two widths.
     """
@@ -62,21 +70,33 @@ def fit(cells: Mapping[Cell, Points], experts: Experts | None = None) -> dict[Ce
                 why=f"measured: {', '.join(map(str, points)) or 'none'}",
                 hint="ddtool tune --widths 8,16,33,65",
             )
-    makers = forms(sorted({width for points in cells.values() for width in points}), experts)
-    scored = [
-        (fmean(errors), rank, name)
-        for rank, (name, make) in enumerate(makers.items())
-        if (errors := [error for points in cells.values() if (error := left_out(make, points)) is not None])
-        and len(errors) == len(cells)
-    ]
-    best = min(scored)[2] if scored else "line"
-    return {
-        key: _with_error(makers[best](points), left_out(makers[best], points))
-        for key, points in cells.items()
-    }
+    make = best_form(forms(sorted({width for points in cells.values() for width in points}), experts), cells)
+    return {key: replace(make(points), error=left_out(make, points)) for key, points in cells.items()}
 
 
-Maker = Callable[[Points], Curve]
+def best_form(makers: Mapping[str, Maker], cells: Mapping[Cell, Points]) -> Maker:
+    """The simplest of those that tell left-out widths about as well as the best.
+
+    With three widths a line and the straight lines between them do that equally well; then what fits them is better.
+    """
+    scores: dict[str, tuple[float, float]] = {}
+    for name, make in makers.items():
+        errors = [left_out(make, points) for points in cells.values()]
+        if None not in errors:
+            missed = [misses(make(points), points) for points in cells.values()]
+            scores[name] = fmean(filter(None, errors) or [0.0]), fmean(missed)
+    if not scores:
+        return makers["line"]
+    best = min(scores, key=lambda name: scores[name])
+    if min(map(len, cells.values())) == 3:
+        return makers[best]
+    allowed = max(ALIKE * scores[best][0], scores[best][0] + NOISE)
+    return next(makers[name] for name in makers if name in scores and scores[name][0] <= allowed)
+
+
+def misses(curve: Curve, points: Points) -> float:
+    """Mean relative distance of the curve to the points that it was made from."""
+    return fmean(abs(curve.at(width) / ms - 1) for width, ms in points.items())
 
 
 def forms(widths: Sequence[int], experts: Experts | None) -> dict[str, Maker]:
@@ -118,19 +138,15 @@ def steps(points: Points) -> Curve:
 
 
 def left_out(make: Maker, points: Points) -> float | None:
-    """Mean relative error at each inner width, told from the others; None when too few are left for that."""
+    """Mean relative error at each inner width, told from the others; None without an inner one."""
     inner = sorted(points)[1:-1]
-    if len(points) < 4:
+    if not inner:
         return None
     errors = []
     for width in inner:
         rest = {other: ms for other, ms in points.items() if other != width}
         errors.append(abs(make(rest).at(width) / points[width] - 1))
     return fmean(errors)
-
-
-def _with_error(curve: Curve, error: float | None) -> Curve:
-    return Curve(curve.model, curve.params, error, curve.at)
 
 
 def least_squares(terms: Mapping[str, Term], points: Points) -> dict[str, float]:

@@ -1,0 +1,54 @@
+"""The step that asks plain decoding about answers which differ from its own: how likely was each of the two tokens?"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+from . import client, releases
+from .errors import Unhealthy
+from .gate import Gate
+from .run import Run
+from .steps import Before, Step
+
+Json = Dict[str, Any]
+
+
+class Judge(Step):
+    """args `release`, `gate`, `prompts` (by hash: `{text}` or `{input_ids}`), `questions: [{prompt, said}]`: a prompt's
+    hash and the token ids said so far; `body`: of the question, without its ids.
+
+    The result's `judged` has an answer for each question, in order: /generate's `output_top_logprobs`.
+    """
+
+    def title(self, run: Run) -> str:
+        return f"ask plain decoding about {len(self.args['questions'])} answers"
+
+    def do(self, run: Run, before: Before) -> None:
+        gate = releases.with_api_key(run.ctx, run.unit, self.args["release"], self.args["gate"])
+        Gate(run.unit, gate, run.emit).wait_healthy()
+        ids: Dict[str, List[int]] = {}
+        judged = []
+        for question in self.args["questions"]:
+            name = question["prompt"]
+            if name not in ids:
+                ids[name] = self._ids(gate, self.args["prompts"][name])
+            body = {**self.args["body"], "input_ids": [*ids[name], *question["said"]]}
+            answer = self._post(gate, "/generate", body)
+            judged.append((answer.get("meta_info") or {}).get("output_top_logprobs"))
+        run.note(judged=judged)
+
+    def _ids(self, gate: Json, given: Json) -> List[int]:
+        if "input_ids" in given:
+            return list(given["input_ids"])
+        return list(self._post(gate, "/tokenize", {"prompt": given["text"]})["tokens"])
+
+    def _post(self, gate: Json, path: str, body: Json) -> Json:
+        try:
+            answer = client.request(
+                gate["address"], gate["port"], path, body, gate.get("api_key"), gate["request_s"]
+            )
+        except OSError as error:
+            raise Unhealthy(f"the service that should judge does not answer {path}: {error}") from error
+        if answer.status != 200 or not isinstance(answer.body, dict):
+            raise Unhealthy(f"the service that should judge answers {path} with {answer.status}")
+        return answer.body
