@@ -20,6 +20,8 @@ An error says what happened (`message`), why (`why`), and what to type next (`hi
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class DdtoolError(Exception):
     exit_code = 1
@@ -29,6 +31,16 @@ class DdtoolError(Exception):
         self.message = message
         self.why = why
         self.hint = hint
+
+    def data(self) -> dict[str, Any]:
+        """As JSON data, in every `--json` that tells of an error."""
+        return {
+            "class": type(self).__name__,
+            "message": self.message,
+            "why": self.why,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+        }
 
 
 class UsageError(DdtoolError):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 import ddtool
-from ddtool.errors import DdtoolError
+from ddtool.errors import DdtoolError, UsageError
+
+BAD_ARGUMENTS: Any = typer.BadParameter.__base__  # of all such errors; typer does not export it
 
 # The verbs of each module, which registers them itself; in the order of the help.
 MODULES = {
@@ -20,6 +22,7 @@ MODULES = {
     "explain": ("explain",),
     "audit": ("audit",),
     "generate": ("generate",),
+    "bench": ("bench",),
     "logs": ("logs",),
     "doctor": ("doctor",),
     "diag": ("diag", "restore"),
@@ -74,16 +77,32 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def main() -> None:
-    """The console script. Errors of the tree become words on stderr and their class's exit code."""
-    try:
-        application(sys.argv[1:])()
-    except DdtoolError as error:
-        from ddtool.cli.output import report_error
+    """The console script. Errors of the tree become words on stderr and their class's exit code.
 
-        report_error(error)
-        sys.exit(error.exit_code)
+    With --json they are an object on stdout as well, and so are arguments that typer refuses, which it shows by itself
+    otherwise.
+    """
+    as_json = "--json" in sys.argv[1:]
+    try:
+        sys.exit(application(sys.argv[1:])(standalone_mode=not as_json))
+    except DdtoolError as error:
+        fail(error, as_json)
+    except BAD_ARGUMENTS as error:
+        hint = f"{error.ctx.command_path} --help" if error.ctx else "ddtool --help"
+        fail(UsageError(error.format_message(), hint=hint), as_json)
+    except typer.Abort:  # at a question
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         sys.exit(141)
+
+
+def fail(error: DdtoolError, as_json: bool) -> NoReturn:
+    from ddtool.cli.output import emit, report_error
+
+    report_error(error)
+    if as_json:
+        emit("error", {"error": error.data()})
+    sys.exit(error.exit_code)

@@ -30,12 +30,7 @@ class Step:
 
     def data(self) -> dict[str, Any]:
         """As JSON data."""
-        error = self.error and {
-            "class": type(self.error).__name__,
-            "message": self.error.message,
-            "why": self.error.why,
-            "hint": self.error.hint,
-        }
+        error = self.error and self.error.data()
         return {**asdict(replace(self, error=None)), "ok": not error, "error": error}
 
 
