@@ -27,7 +27,8 @@ from ddtool.bench.report.values import (
 
 Numbers = list[float | None]
 TOLD = 5
-"""Divergences shown for an arm and a cell; `--json` has all."""
+"""Divergences shown; `--json` has all."""
+VERDICTS = {"equal": "green", "near-ties": "green", "differs": "bold red"}
 
 
 def bench_tables(result: Json) -> list[RenderableType]:
@@ -213,31 +214,36 @@ def lossless(result: Json) -> list[RenderableType]:
     rows = result.get("lossless")
     if not rows:
         return []
-    styles = [
-        {"equal": "green", "near-ties": "green"}.get(str(row.get("verdict")), "bold red") for row in rows
-    ]
-    columns: list[Column | Bars] = [
-        Column("cell", [row.get("cell") for row in rows], text=True),
-        Column("samples", [number(row.get("samples")) for row in rows]),
-        Column("equal", [number(row.get("equal")) for row in rows]),
-        Column(
-            "near-ties",
-            [number(sum(bool(d.get("near_tie")) for d in row.get("divergences") or [])) for row in rows],
-        ),
-        Column("verdict", [str(row.get("verdict")) for row in rows], text=True, styles=styles),
-    ]
-    sheet = Sheet(
-        "output against plain decoding", Column("arm", [row.get("arm") for row in rows], text=True), [columns]
+    columns = present(
+        [
+            Column("cell", [str(row.get("cell")) for row in rows], text=True),
+            measured("samples", rows, "samples"),
+            measured("equal", rows, "equal"),
+            measured("p", [row.get("distribution") or {} for row in rows], "p"),
+            Column(
+                "verdict",
+                [str(row.get("verdict")) for row in rows],
+                text=True,
+                styles=[VERDICTS.get(str(row.get("verdict")), "yellow") for row in rows],
+            ),
+        ]
     )
-    return ["", sheet, *(Words(line) for row in rows for line in divergences(row))]
-
-
-def divergences(row: Json) -> list[str]:
-    found = row.get("divergences") or []
-    lines = [
-        f"{row.get('arm')}, sample {each.get('index')}: token {each.get('position')} is {each.get('found')}, "
-        f"plain has {each.get('expected')}; the target's best two are {number(each.get('gap'), 'unknown')} apart"
-        + (": a near-tie" if each.get("near_tie") else "")
-        for each in found[:TOLD]
+    names = Column("arm", [str(row.get("arm")) for row in rows], text=True)
+    words = [
+        Words(f"{row.get('arm')}, {row.get('cell')}: {row['words']}") for row in rows if row.get("words")
     ]
-    return [*lines, f"and {len(found) - TOLD} more, in --json"] if len(found) > TOLD else lines
+    return ["", Sheet("output against plain decoding", names, [columns]), *words, *divergences(rows)]
+
+
+def divergences(rows: Sequence[Json]) -> list[RenderableType]:
+    """Where outputs part for more than a near tie, the first few of them."""
+    found = [(row, each) for row in rows for each in row.get("divergences") or [] if not each.get("near_tie")]
+    lines: list[RenderableType] = [
+        Words(
+            f"{row.get('arm')}, {row.get('cell')}, sample {each.get('index')}: token {each.get('position')} is "
+            f"{each.get('found')} where plain decoding has {each.get('expected')}"
+            + (f", {number(each['gap'])} apart" if each.get("gap") is not None else "")
+        )
+        for row, each in found[:TOLD]
+    ]
+    return [*lines, Words(f"and {len(found) - TOLD} more, in --json")] if len(found) > TOLD else lines

@@ -23,7 +23,7 @@ def tune_grids(tune: Json, order: Sequence[str]) -> list[Grid]:
 
 def curves(tune: Json, order: Sequence[str]) -> Iterator[Grid | None]:
     for curve in budget_curves(tune):
-        arms = [arm for arm in order if arm in curve.predicted or arm in curve.measured]
+        arms = curve.arms
         predicted = [curve.predicted.get(arm) for arm in arms]
         found = [curve.measured.get(arm) for arm in arms]
         apart = [difference(one, other) for one, other in zip(predicted, found, strict=True)]
@@ -46,6 +46,7 @@ def curves(tune: Json, order: Sequence[str]) -> Iterator[Grid | None]:
 
 def verify(tune: Json) -> Grid | None:
     columns = {
+        "workload": "workload",
         "concurrency": "concurrency",
         "context": "context",
         "round_ms": "round",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from matplotlib.axes import Axes
 
@@ -12,6 +13,7 @@ from ddtool.bench.report.values import (
     BudgetCurve,
     Json,
     VerifyCurve,
+    Where,
     budget_curves,
     budget_of,
     difference,
@@ -30,7 +32,7 @@ def tune_plots(tune: Json, arms: Sequence[str]) -> list[Plot]:
     """All plots of a `ddtool.tune/1`. arms: in the page's order, which gives them their colours."""
     made: list[Plot | None] = [
         *(budgets(curve, arms, f"budgets{index}") for index, curve in enumerate(budget_curves(tune))),
-        *(verify(same, tune, f"verify{index}") for index, same in enumerate(by_context(verify_curves(tune)))),
+        *(verify(same, f"verify{index}") for index, same in enumerate(alike(verify_curves(tune)))),
         split(tune, "split"),
         experts(tune, "experts"),
     ]
@@ -39,14 +41,14 @@ def tune_plots(tune: Json, arms: Sequence[str]) -> list[Plot]:
 
 def budgets(curve: BudgetCurve, arms: Sequence[str], prefix: str) -> Plot | None:
     """tok/s by budget: what was predicted as a line, what was measured as points, the chain as a level."""
-    trees = [arm for arm in arms if budget_of(arm)[0] is not None]
+    trees = [arm for arm in curve.arms if budget_of(arm)[0] is not None]
     if sum(arm in curve.predicted for arm in trees) < 2:
         return None
     with axes() as ax:
         labels = [*predictions(ax, curve, trees), *level(ax, curve, arms)]
         for arm in trees:
             budget, at = budget_of(arm)[0], curve.measured.get(arm)
-            if budget is not None and at is not None:
+            if budget is not None and at is not None and arm in arms:
                 index = arms.index(arm)
                 behind = [at, *curve.behind.get(arm, [])]
                 apart = [[at - min(behind)], [max(behind) - at]]
@@ -59,8 +61,7 @@ def budgets(curve: BudgetCurve, arms: Sequence[str], prefix: str) -> Plot | None
         alt = "; ".join(
             f"{plain_text(arm)} predicted {number(curve.predicted.get(arm))}, "
             f"measured {number(curve.measured.get(arm))}"
-            for arm in arms
-            if arm in curve.predicted or arm in curve.measured
+            for arm in curve.telling
         )
         return plot(ax, f"Budget curve: {curve.where}", alt, prefix)
 
@@ -101,14 +102,15 @@ def level(ax: Axes, curve: BudgetCurve, arms: Sequence[str]) -> list[Label]:
     return labels
 
 
-def by_context(curves: Sequence[VerifyCurve]) -> list[list[VerifyCurve]]:
-    found: dict[int | None, list[VerifyCurve]] = {}
+def alike(curves: Sequence[VerifyCurve]) -> list[list[VerifyCurve]]:
+    """The curves that differ in their concurrency alone, together."""
+    found: dict[Where, list[VerifyCurve]] = {}
     for curve in curves:
-        found.setdefault(curve.context, []).append(curve)
+        found.setdefault(replace(curve.where, concurrency=None), []).append(curve)
     return list(found.values())
 
 
-def verify(curves: Sequence[VerifyCurve], tune: Json, prefix: str) -> Plot | None:
+def verify(curves: Sequence[VerifyCurve], prefix: str) -> Plot | None:
     """ms of a verify by its width: points as measured, lines as fitted; a line for each concurrency."""
     labels, told, fitted = [], [], False
     with axes() as ax:
@@ -125,7 +127,7 @@ def verify(curves: Sequence[VerifyCurve], tune: Json, prefix: str) -> Plot | Non
             if line:
                 ax.plot(*zip(*line, strict=True), color=colour, linewidth=1.3)
                 fitted = True
-            labels.append((ms[-1], f"{number(curve.concurrency)} at a time", colour))
+            labels.append((ms[-1], f"{number(curve.where.concurrency)} at a time", colour))
             told.append(
                 f"{curve.where}: {number(ms[0])} at width {widths[0]}, {number(ms[-1])} at {widths[-1]}"
             )
@@ -136,8 +138,8 @@ def verify(curves: Sequence[VerifyCurve], tune: Json, prefix: str) -> Plot | Non
         ax.set_xlabel("width verified, tokens" + (" (line: fitted)" if fitted else ""))
         ax.set_ylabel("verify, ms")
         label_points(ax, labels)
-        context = f": context {number(curves[0].context)}" if curves[0].context is not None else ""
-        return plot(ax, f"Cost of a verify{context}", "ms. " + "; ".join(told), prefix)
+        rest = str(replace(curves[0].where, concurrency=None))
+        return plot(ax, "Cost of a verify" + (f": {rest}" if rest else ""), "ms. " + "; ".join(told), prefix)
 
 
 def split(tune: Json, prefix: str) -> Plot | None:

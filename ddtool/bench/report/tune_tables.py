@@ -11,7 +11,6 @@ from ddtool.bench.report.tables import head, measured, present, spoilers
 from ddtool.bench.report.values import (
     Json,
     advice,
-    arms_in,
     budget_curves,
     difference,
     look,
@@ -21,6 +20,9 @@ from ddtool.bench.report.values import (
     steps_of,
     verify_curves,
 )
+
+MOST_ARMS = 16
+"""More rows than these would hide what a table says."""
 
 
 def tune_tables(tune: Json) -> list[RenderableType]:
@@ -63,7 +65,7 @@ def curves(tune: Json) -> list[RenderableType]:
     """Predicted against measured tok/s of each arm, by concurrency and context."""
     made: list[RenderableType] = []
     for curve in budget_curves(tune):
-        rows = sorted({*curve.predicted, *curve.measured}, key=arms_in(tune).index)
+        rows = curve.arms if len(curve.arms) <= MOST_ARMS else curve.telling
         predicted = [curve.predicted.get(arm) for arm in rows]
         found = [curve.measured.get(arm) for arm in rows]
         most = max((value for value in (*predicted, *found) if value), default=0)
@@ -79,6 +81,12 @@ def curves(tune: Json) -> list[RenderableType]:
                 Column("off by", [share(value) for value in apart]),
             ]
         made += ["", Sheet(f"tok/s, {curve.where}", Column("arm", rows, text=True), [present(group)])]
+        left_out = len(curve.arms) - len(rows)
+        made += (
+            [Words(f"{left_out} more were predicted: --json and --report have them", "dim")]
+            if left_out
+            else []
+        )
     return made
 
 

@@ -178,67 +178,80 @@ def taints_of(result: Json, arm: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class VerifyCurve:
-    """Rows of `verify` with one concurrency and context, by width."""
+class Where:
+    """What a curve of a tuning run holds fixed; None for what does not matter to it."""
 
+    workload: str | None
     concurrency: int | None
     context: int | None
-    rows: list[Json]
 
-    @property
-    def where(self) -> str:
-        return at(self.concurrency, self.context)
+    def __str__(self) -> str:
+        parts = [
+            plain_text(self.workload) if self.workload is not None else "",
+            f"concurrency {number(self.concurrency)}" if self.concurrency is not None else "",
+            f"context {number(self.context)}" if self.context is not None else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class VerifyCurve:
+    """Rows of `verify`, by width."""
+
+    where: Where
+    rows: list[Json]
 
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """tok/s by arm at one concurrency and context. behind: the values that a measured median is of."""
+    """tok/s by arm. behind: the values that a measured median is of."""
 
-    concurrency: int | None
-    context: int | None
+    where: Where
     predicted: dict[str, float]
     measured: dict[str, float]
     behind: dict[str, list[float]]
 
     @property
-    def where(self) -> str:
-        return at(self.concurrency, self.context)
+    def arms(self) -> list[str]:
+        return sorted({*self.predicted, *self.measured}, key=arm_order)
+
+    @property
+    def telling(self) -> list[str]:
+        """The arms without which it cannot be judged: what was measured, what trees stand against, and the best."""
+        best = max(self.predicted, key=lambda arm: self.predicted[arm], default=None)
+        return [arm for arm in self.arms if arm in self.measured or arm in BASE_ARMS or arm == best]
 
 
-def at(concurrency: int | None, context: int | None) -> str:
-    """`concurrency 16, context 1024`"""
-    parts = [f"concurrency {number(concurrency)}"] if concurrency is not None else []
-    return ", ".join(parts + ([f"context {number(context)}"] if context is not None else []))
+def where_of(row: Json) -> Where:
+    return Where(row.get("workload"), row.get("concurrency"), row.get("context"))
 
 
 def verify_curves(tune: Json) -> list[VerifyCurve]:
-    found: dict[tuple[Any, Any], list[Json]] = {}
+    found: dict[Where, list[Json]] = {}
     for row in tune.get("verify") or []:
-        found.setdefault((row.get("concurrency"), row.get("context")), []).append(row)
+        found.setdefault(where_of(row), []).append(row)
     return [
-        VerifyCurve(*where, sorted(rows, key=lambda row: float(row.get("width") or 0)))
+        VerifyCurve(where, sorted(rows, key=lambda row: float(row.get("width") or 0)))
         for where, rows in found.items()
     ]
 
 
 def budget_curves(tune: Json) -> list[BudgetCurve]:
-    found: dict[tuple[Any, Any], BudgetCurve] = {}
+    found: dict[Where, BudgetCurve] = {}
     for kind in ("predicted", "measured"):
         for row in tune.get(kind) or []:
-            where = (row.get("concurrency"), row.get("context"))
-            curve = found.setdefault(where, BudgetCurve(*where, {}, {}, {}))
+            curve = found.setdefault(where_of(row), BudgetCurve(where_of(row), {}, {}, {}))
+            arm = str(row.get("arm"))
             if row.get("tok_s") is not None:
-                getattr(curve, kind)[str(row.get("arm"))] = row["tok_s"]
+                getattr(curve, kind)[arm] = row["tok_s"]
             if row.get("values"):
-                curve.behind[str(row.get("arm"))] = row["values"]
+                curve.behind[arm] = row["values"]
     return list(found.values())
 
 
 def arms_in(tune: Json) -> list[str]:
-    """Every arm of a tuning run, in the one order."""
-    names = [
-        str(row.get("arm")) for kind in ("predicted", "measured", "split") for row in tune.get(kind) or []
-    ]
+    """Every arm that a tuning run ran, in the one order. What it only predicted has no place of its own."""
+    names = [str(row.get("arm")) for kind in ("measured", "split") for row in tune.get(kind) or []]
     return sorted(dict.fromkeys(names), key=arm_order)
 
 
