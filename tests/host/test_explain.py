@@ -107,6 +107,19 @@ def test_a_stranger_sees_the_only_service_and_what_to_type(deployed: Sandbox, st
     told = data("explain", "--host", stranger, "--unit", UNIT)
     assert told["next_command"].endswith(f"-p profile --host {stranger}")
     assert data("releases", "--host", stranger)["unit"] == UNIT
+    told = data("diag", "status", "--host", stranger)
+    assert (told["unit"], told["patches"]) == (UNIT, []) and told["version"]
+    assert data("crash", "last", "--host", stranger)["unit"] == UNIT
+    shown = ok("logs", "--host", stranger, "--unit", UNIT, "-n", "3", "--json").splitlines()
+    assert [json.loads(line)["schema"] for line in shown] == ["ddtool.record/1"] * 3
+
+
+def test_a_stranger_reads_the_log_of_any_unit(deployed: Sandbox, stranger: str) -> None:
+    """Of one that is not ddtool's nobody knows diagnostics, and says so where they are what was asked for."""
+    done = ddtool("logs", "--host", stranger, "--unit", "ssh", "-n", "1")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout
+    asked = ddtool("diag", "status", "--host", stranger, "--unit", "ssh")
+    assert asked.returncode == 2 and "no release of ssh" in asked.stderr
 
 
 def test_with_two_services_a_stranger_is_asked_which(deployed: Sandbox, stranger: str) -> None:

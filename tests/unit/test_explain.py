@@ -328,6 +328,13 @@ def test_commands_name_what_is_not_this_operators_default() -> None:
     assert told("orphans", **there).next_command == "ssh gpu1 'kill -9 1661'"
 
 
+def test_somebody_without_a_profile_looks_by_the_unit() -> None:
+    """A verb that changes something needs the profile, and is told with the name that the release has."""
+    there = {"profile": "k26", "host": "gpu1", "shell": "ssh gpu1", "by_unit": True}
+    assert told("crashed", **there).next_command == f"ddtool crash last --unit {UNIT} --host gpu1"
+    assert told("stopped", **there).next_command == "ddtool start -p k26 --host gpu1"
+
+
 def test_what_json_has_is_json() -> None:
     for base in RECORDED:
         assert json.loads(json.dumps(vars(told(base))))["reason"]
