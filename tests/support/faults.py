@@ -108,8 +108,8 @@ def unstuff(host: Sandbox, folder: str) -> None:
 
 
 def unmount(host: Sandbox, path: str) -> None:
-    """Undo fill or read_only."""
-    _inside(host, "umount", path)
+    """Undo fill or read_only. Lazily: the agent of a command that just ended may still be leaving the folder."""
+    _inside(host, "umount", "--lazy", path)
     _mounted[host.name].remove(path)
 
 
