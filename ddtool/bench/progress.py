@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -46,11 +47,13 @@ class Progress:
         measured = [value for values in self._seconds.values() for value in values]
         if not measured:
             return None
-        return sum(self._expected(one, fmean(measured)) for one in self._left) + self._starts * self._start_s
+        left = Counter((one.arm, one.cell) for one in self._left)
+        passes = sum(
+            count * self._expected(arm, cell, fmean(measured)) for (arm, cell), count in left.items()
+        )
+        return passes + self._starts * self._start_s
 
-    def _expected(self, one: Pass, average: float) -> float:
-        own = self._seconds.get((one.arm, one.cell))
-        same_cell = [
-            value for (_, cell), values in self._seconds.items() if cell == one.cell for value in values
-        ]
-        return fmean(own or same_cell or [average])
+    def _expected(self, arm: str, cell: str, average: float) -> float:
+        own = self._seconds.get((arm, cell))
+        others = [value for (_, of), values in self._seconds.items() if of == cell for value in values]
+        return fmean(own or others or [average])

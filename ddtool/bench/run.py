@@ -83,8 +83,12 @@ def server_differences(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def check_same(folder: Folder, fingerprint: Mapping[str, Any]) -> None:
-    """Raises UsageError when a run would be resumed under other conditions than it began with."""
-    changed = differs(folder.run["fingerprint"], fingerprint)
+    """Raises UsageError when a run would be resumed under other conditions than it began with.
+
+    The commit may be another one: what measures is the agent, whose bytes have a hash of their own.
+    """
+    before, now = ({**one, "commit": None} for one in (folder.run["fingerprint"], fingerprint))
+    changed = differs(before, now)
     if changed:
         raise UsageError(
             f"{folder.path.name} began under other conditions, so its passes and new ones cannot be one run",
