@@ -160,7 +160,7 @@ class _Pass:
             answer.sent = exchange.sent
             await asyncio.wait_for(exchange.done, self.spec["timeout_s"])
         except asyncio.TimeoutError:
-            return f"no whole answer within {self.spec['timeout_s']:.0f} s"
+            return f"no whole answer within {self.spec['timeout_s']:g} s"
         except OSError as error:
             return str(error)
         finally:

@@ -79,8 +79,9 @@ class SseServer:
 
     def close(self) -> None:
         """Nobody listens any more; open connections go on."""
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+        if self._listening.fileno() >= 0:
+            self._listening.shutdown(socket.SHUT_RDWR)
+            self._listening.close()
 
     def _accept(self) -> None:
         number = 0
