@@ -101,7 +101,8 @@ class SshHost:
         """Start `command`, as it is, with the login shell. Raises ConnectionLost or HostError."""
         try:
             with self._watchdog():
-                channel = self._transport.open_session(timeout=OPEN_TIMEOUT_S)
+                # paramiko's own timeout, an hour if none is given, must not come before the watchdog's: it says less.
+                channel = self._transport.open_session(timeout=2 * OPEN_TIMEOUT_S)
                 channel.exec_command(command)
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._open_failed(error) from error

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
+from support.sshd import Sshd, public
 from support.sshhost import Config, run
 
-from ddtool.errors import ConnectionLost
+from ddtool.errors import ConnectionLost, HostError
 from ddtool.transport.start import explain_start_failure
 
 
@@ -84,3 +86,14 @@ def test_a_shell_without_python3(config: Config) -> None:
     _, stderr, status = run(host, "echo 'ddtool: no python3 on this host' >&2; exit 127")
     assert explain_start_failure(stderr, status, host.user, host.name).exit_code == 4
     host.close()
+
+
+def test_a_login_that_may_open_no_session(config: Config, tmp_path: Path) -> None:
+    options = "MaxSessions 0\n"
+    with Sshd(tmp_path / "run", [config.server.ed25519], [public(config.server.user)], options) as sshd:
+        config.know(f"[127.0.0.1]:{sshd.port} {public(config.server.ed25519)}")
+        host = config.connect(Port=sshd.port)
+        with pytest.raises(HostError, match="refuses another session") as caught:
+            host.open("true")
+        assert type(caught.value) is HostError and "MaxSessions" in (caught.value.hint or "")
+        host.close()

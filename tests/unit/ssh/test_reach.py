@@ -145,6 +145,20 @@ def test_a_listener_that_is_no_sshd(config: Config, words: bytes, why: str) -> N
     assert why in (caught.value.why or "")
 
 
+def test_an_sshd_that_is_full(config: Config, tmp_path: Path) -> None:
+    options = "MaxStartups 2:100:2\n"
+    with Sshd(tmp_path / "run", [config.server.ed25519], [public(config.server.user)], options) as sshd:
+        config.know(f"[127.0.0.1]:{sshd.port} {public(config.server.ed25519)}")
+        waiting = [socket.create_connection(("127.0.0.1", sshd.port)) for _ in range(3)]
+        try:
+            error = config.failure(ConnectionLost, Port=sshd.port)
+        finally:
+            for sock in waiting:
+                sock.close()
+    assert "before its SSH banner" in error.message
+    assert "MaxStartups" in f"{error.why} {error.hint}"
+
+
 def test_a_key_exchange_that_never_ends(config: Config) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         accepted: list[socket.socket] = []
@@ -161,6 +175,19 @@ def test_a_key_exchange_that_never_ends(config: Config) -> None:
         thread.join()
         accepted[0].close()
     assert "SSH-2.0-stuck, but the key exchange" in (caught.value.why or "")
+
+
+def test_only_what_is_allowed_is_used(config: Config) -> None:
+    host = config.connect(
+        KexAlgorithms="sntrup761x25519-sha512@openssh.com,ecdh-sha2-nistp384",
+        Ciphers="aes128-ctr",
+        MACs="hmac-sha2-512",
+    )
+    transport = host._transport
+    assert (transport.local_cipher, transport.local_mac) == ("aes128-ctr", "hmac-sha2-512")
+    host.close()
+    error = config.failure(HostError, KexAlgorithms="sntrup761x25519-sha512@openssh.com")
+    assert "leaves no kex" in error.message
 
 
 def test_no_algorithm_in_common(config: Config) -> None:
