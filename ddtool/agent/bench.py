@@ -85,7 +85,7 @@ def make_room(ctx: Context, run: str) -> None:
     if sum(sizes.values()) > MOST_BYTES:
         raise AgentError(
             f"{run} has {MOST_BYTES >> 30} GiB of samples on this host, and more are not kept",
-            hint="begin a new run for the rest: fewer requests, or without --lossless",
+            hint="begin a new run for the rest, with fewer requests",
         )
 
 
