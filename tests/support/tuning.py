@@ -17,32 +17,34 @@ from ddtool.bench.tune.rounds import shape_of, width_of
 from ddtool.bench.tune.trace import Text
 from ddtool.bench.tune.trees import Draft
 
-BLOCK, TOPK, VOCAB = 8, 8, 1000
+BLOCK, TOPK, VOCAB, MOST = 8, 8, 1000, 64
 PREFILL_S = 0.020
 RoundMs = Callable[[int, int], float]  # (width, requests in the round) → milliseconds
 
 
-def texts(seed: int, count: int = 16, tokens: int = 128, sharp: float = 0.7) -> list[Text]:
+def texts(
+    seed: int, count: int = 16, tokens: int = 128, sharp: float = 0.7, spread: float = 0.15
+) -> list[Text]:
     """Drafts that know themselves: a choice of probability p is right in p of all cases.
 
-    sharp: probability of a position's first choice, on average; the rest is halved from choice to choice.
+    sharp, spread: mean and deviation of the probability of a first choice; the rest is halved from choice to choice.
     """
     dice = random.Random(seed)
-    return [_text(dice, tokens, sharp) for _ in range(count)]
+    return [_text(dice, tokens, sharp, spread) for _ in range(count)]
 
 
-def _text(dice: random.Random, tokens: int, sharp: float) -> Text:
+def _text(dice: random.Random, tokens: int, sharp: float, spread: float) -> Text:
     ids = [dice.randrange(VOCAB) for _ in range(tokens)]
     drafts = {}
     for root in range(tokens - 1):
         truth = [*ids[root + 1 : root + BLOCK], *(dice.randrange(VOCAB) for _ in range(BLOCK))][: BLOCK - 1]
-        rows = [_row(dice, token, sharp) for token in truth]
+        rows = [_row(dice, token, sharp, spread) for token in truth]
         drafts[root] = Draft([probs for probs, _ in rows], [choices for _, choices in rows])
     return Text(tuple(ids), drafts)
 
 
-def _row(dice: random.Random, truth: int, sharp: float) -> tuple[list[float], list[int]]:
-    first = min(0.97, max(0.2, dice.gauss(sharp, 0.15)))
+def _row(dice: random.Random, truth: int, sharp: float, spread: float) -> tuple[list[float], list[int]]:
+    first = min(0.97, max(0.2, dice.gauss(sharp, spread)))
     probs = [first, *((1 - first) / 2**rank for rank in range(1, TOPK))]
     others = [token for token in dice.sample(range(VOCAB), TOPK + 1) if token != truth][:TOPK]
     (rank,) = dice.choices(range(TOPK + 1), [*probs, 1 - sum(probs)])
@@ -70,11 +72,19 @@ def trace_lines(found: Sequence[Text]) -> Iterator[str]:
 
 
 class Machine:
-    """round_ms: what a round truly costs. noise: relative, of each round."""
+    """round_ms: what a round truly costs. noise: relative, of each round. tree_ms: what a tree costs beside a chain."""
 
-    def __init__(self, found: Sequence[Text], round_ms: RoundMs, noise: float = 0.02, seed: int = 1) -> None:
-        self.acceptance = Acceptance(found, 128)
-        self._round_ms, self._noise, self._dice = round_ms, noise, random.Random(seed)
+    def __init__(
+        self,
+        found: Sequence[Text],
+        round_ms: RoundMs,
+        noise: float = 0.02,
+        seed: int = 1,
+        tree_ms: float = 0.0,
+    ) -> None:
+        self.acceptance = Acceptance(found, MOST)
+        self._round_ms, self._noise, self._tree_ms = round_ms, noise, tree_ms
+        self._dice = random.Random(seed)
 
     def passes(
         self, arms: Sequence[str], concurrencies: Sequence[int], repeats: int = 1
@@ -101,7 +111,9 @@ class Machine:
         shape = shape_of(arm, TOPK)
         assert shape is not None
         width = width_of(shape, BLOCK)
-        gained = [self._gains(text, shape) for text in self.acceptance.texts]
+        overhead = 0.0 if shape.is_chain else self._tree_ms
+        taken = self.acceptance._taken(shape)
+        gained = [gains(text, takes) for text, takes in zip(self.acceptance.texts, taken, strict=True)]
         begun = {"pass": name, "attempt": 1}
         yield {"kind": "begin", **begun, "unix": 1.0, "server": {}, "warm": "flushed"}
         waiting, active, clock = list(range(len(gained))), {}, 0.0
@@ -110,7 +122,8 @@ class Machine:
                 number = waiting.pop(0)
                 sent, clock = clock, clock + PREFILL_S
                 active[number] = (sent, [[clock - sent, 1]], list(gained[number]))
-            clock += self._round_ms(width, len(active)) / 1000 * self._dice.gauss(1, self._noise)
+            round_ms = self._round_ms(width, len(active)) + overhead
+            clock += round_ms / 1000 * self._dice.gauss(1, self._noise)
             for number, (sent, chunks, left) in list(active.items()):
                 chunks.append([clock - sent, chunks[-1][1] + left.pop(0)])
                 if not left:
@@ -134,13 +147,11 @@ class Machine:
             "error": None,
         }
 
-    def _gains(self, text: Text, shape: Any) -> list[int]:
-        """Tokens of each round, by walking the tree token by token."""
-        one = Acceptance([text], 128)
-        end, root, gains = len(text.ids) - 1, 0, []
-        taken = one._taken(shape)[0]
-        while root < end:
-            gain = min(taken[root] + 1, end - root)
-            gains.append(gain)
-            root += gain
-        return gains
+
+def gains(text: Text, taken: Mapping[int, int]) -> list[int]:
+    """Tokens of each round, from token to token."""
+    end, root, found = len(text.ids) - 1, 0, []
+    while root < end:
+        found.append(min(taken[root] + 1, end - root))
+        root += found[-1]
+    return found

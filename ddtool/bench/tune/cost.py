@@ -81,10 +81,10 @@ def best_form(makers: Mapping[str, Maker], cells: Mapping[Cell, Points]) -> Make
     """
     scores: dict[str, tuple[float, float]] = {}
     for name, make in makers.items():
-        errors = [left_out(make, points) for points in cells.values()]
-        if None not in errors:
+        errors = [error for points in cells.values() if (error := left_out(make, points)) is not None]
+        if len(errors) == len(cells):
             missed = [misses(make(points), points) for points in cells.values()]
-            scores[name] = fmean(filter(None, errors) or [0.0]), fmean(missed)
+            scores[name] = round(fmean(errors), 9), fmean(missed)
     if not scores:
         return makers["line"]
     best = min(scores, key=lambda name: scores[name])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 from ddtool.bench.tune.acceptance import Acceptance
@@ -112,7 +113,7 @@ class Predictor:
         return self.curves[load].at(width_of(shape, self.acceptance.block))
 
     def _play(self, shape: Shape, load: Load, rounds: Sequence[float]) -> float:
-        return play(rounds, load.concurrency, lambda active: self.round_ms(shape, load, active) / 1000)
+        return play(rounds, load.concurrency, cache(lambda active: self.round_ms(shape, load, active) / 1000))
 
     def _sizes(self, load: Load) -> tuple[int, ...]:
         """Tokens of the load's requests, as they were measured."""
