@@ -94,22 +94,23 @@ def ratios(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | No
     alt = told(lines, f"times the tok/s of {base}", load_name(cells))
     title = f"Relative to the {short(base)}: {workload_name(cells[0])}"
     single = len(loads(cells)) == 1
+    colour = arm_colour(arms.index(base)) if base in arms else MUTED
     with axes(height=0.75 + 0.34 * len(lines), left=0.95, right=0.55) if single else axes() as ax:
         if single:
             dots(ax, lines)
             lowest, highest = ax.get_xlim()
             ax.set_xlim(min(lowest, 1 - FINEST), max(highest, 1 + FINEST))
-            ax.axvline(1, color=MUTED, linewidth=1)
+            ax.axvline(1, color=colour, linewidth=1)
             ax.set_xlabel(f"times the tok/s of {short(base)} (line: 95 % interval)")
             return plot(ax, title, alt, prefix)
-        ax.axhline(1, color=MUTED, linewidth=1)
+        ax.axhline(1, color=colour, linewidth=1)
         with_errors(ax, lines)
         by_load(ax, cells)
         lowest, highest = ax.get_ylim()
         ax.set_ylim(min(lowest, 1 - FINEST), max(highest, 1 + FINEST))
         ax.set_ylabel(f"times the tok/s of {short(base)}")
         label_points(
-            ax, [(1, short(base), MUTED), *((each.y[-1], short(each.name), each.colour) for each in lines)]
+            ax, [(1, short(base), colour), *((each.y[-1], short(each.name), each.colour) for each in lines)]
         )
         return plot(ax, title, alt, prefix)
 

@@ -77,7 +77,7 @@ def css_name(colour: str) -> str:
 
 @contextmanager
 def axes(
-    height: float = 3.0, left: float = 0.62, right: float = 0.95, bottom: float = 0.48, top: float = 0.12
+    height: float = 3.0, left: float = 0.72, right: float = 0.95, bottom: float = 0.48, top: float = 0.12
 ) -> Iterator[Axes]:
     """Axes in our style on a figure WIDTH wide. Sizes in inches: fixed margins, so that plots stand in line."""
     with mpl.rc_context(STYLE):

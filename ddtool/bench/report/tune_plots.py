@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 
 from matplotlib.axes import Axes
 
@@ -24,6 +25,8 @@ from ddtool.bench.report.values import (
     verify_curves,
 )
 
+STYLES = ("-", (0, (5, 1.5)), (0, (1, 1)))
+"""Of lines that belong to no arm."""
 LEGIBLE = 0.09
 """Share of the longest bar from which on a step's own number fits into it."""
 
@@ -78,11 +81,11 @@ def predictions(ax: Axes, curve: BudgetCurve, trees: Sequence[str]) -> list[Labe
         if budget is not None and arm in curve.predicted:
             by_topk.setdefault(topk, []).append((budget, curve.predicted[arm]))
     labels: list[Label] = []
-    for topk, points in by_topk.items():
+    for style, (topk, points) in zip(cycle(STYLES), by_topk.items(), strict=False):
         if len(points) == 1:
             ax.plot(*points[0], color=MUTED, marker="o", fillstyle="none")
             continue
-        ax.plot(*zip(*points, strict=True), color=MUTED, linewidth=1.6, zorder=2)
+        ax.plot(*zip(*points, strict=True), color=MUTED, linestyle=style, zorder=2)
         labels.append((points[-1][1], "predicted" if topk is None else f"pred., topk {topk}", MUTED))
     return labels
 
