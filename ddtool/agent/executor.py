@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from . import audit, disk, lock, releases
+from . import audit, disk, lock, releases, tidy
 from .adopt_steps import ADOPT_STEPS
 from .bench_steps import BENCH_STEPS
 from .disk import atomic_write
@@ -225,6 +225,8 @@ def finish(this: Run, result: Dict[str, Any]) -> None:
     ]
     for folder in over[:-KEPT_TRANSACTIONS]:
         shutil.rmtree(folder, ignore_errors=True)
+    if not this.mixed and "unfinished" not in result:
+        tidy.state(this.ctx)
 
 
 def leaves_nothing(this: Run, result: Dict[str, Any]) -> bool:

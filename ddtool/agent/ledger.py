@@ -31,6 +31,8 @@ SCHEMA = "ddtool.ledger/1"
 PRISTINE, BASELINE, OURS = "pristine", "baseline", "ours"
 FOREIGN, MISSING, LOST, UNMANAGED = "foreign", "missing", "lost-by-upgrade", "unmanaged"
 
+KEPT_RETIRED = 50
+
 Json = Dict[str, Any]
 
 
@@ -73,6 +75,7 @@ class Ledger:
         entry = self.files.pop(name, None)
         if entry is not None:
             self.data["retired"].append({"file": name, "reason": reason, "when": now(), **entry})
+            del self.data["retired"][:-KEPT_RETIRED]
 
     def change(self) -> Optional[FileChange]:
         """The change that writes this ledger, for the file set that does what it says; None: as on disk."""
