@@ -101,7 +101,7 @@ def record_path(ctx: Context, name: str) -> Path:
 
 def adopted(ctx: Context, name: str) -> Dict[str, Any]:
     """`{schema, unit, unix, active, enabled, files, links, folder, digest}`; {} when ddtool took nothing over."""
-    return releases.read_json(record_path(ctx, name))
+    return releases.of_schema(record_path(ctx, name), SCHEMA)
 
 
 def keeping(ctx: Context, name: str, found: Originals, about: Dict[str, Any]) -> List[FileChange]:

@@ -16,8 +16,10 @@ from typing import Any, Dict, List, Optional
 
 from . import disk
 from .client import Key
+from .errors import AgentError
 from .registry import Context
 
+SCHEMA = "ddtool.service/1"
 KEPT_RELEASES = 5
 
 
@@ -43,9 +45,20 @@ def read_json(path: Path) -> Dict[str, Any]:
     return data
 
 
+def of_schema(path: Path, schema: str) -> Dict[str, Any]:
+    """read_json() of a file that says its format; AgentError when that is not `schema`."""
+    found = read_json(path)
+    if found.get("schema", schema) != schema:
+        raise AgentError(f"{path} is {found['schema']}, not {schema}", "use the ddtool that wrote it")
+    return found
+
+
 def service(ctx: Context, unit: str) -> Dict[str, Any]:
-    """`{schema, unit, profile, current, previous}`, {} when ddtool has deployed nothing under this name."""
-    return read_json(service_folder(ctx, unit) / "service.json")
+    """`{schema, unit, profile, current, previous}`, {} when ddtool has deployed nothing under this name.
+
+    Raises AgentError for one of another version: a later ddtool may mean something else by the same words.
+    """
+    return of_schema(service_folder(ctx, unit) / "service.json", SCHEMA)
 
 
 def current_id(ctx: Context, unit: str) -> Optional[str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ddtool.agent import served
+from ddtool.agent import adopt, releases, served
+from ddtool.agent.errors import AgentError
 from ddtool.agent.registry import Context
 
 KEY = "sk-by-hand-0123456789"
@@ -71,3 +72,14 @@ def test_a_process_that_went_away_is_none(tmp_path: Path) -> None:
     assert served.server_process({"processes": [{"pid": os.getpid(), "start": 1}]}) is None
     ctx = Context(tmp_path / "state", tmp_path / "run")
     assert served.where(ctx, "u", {"systemd": False}) is None
+
+
+@pytest.mark.parametrize("file", ["service.json", "adopted.json"])
+def test_state_of_a_later_ddtool_is_not_guessed_at(tmp_path: Path, file: str) -> None:
+    ctx = Context(tmp_path / "state", tmp_path / "run")
+    folder = releases.service_folder(ctx, "u")
+    folder.mkdir(parents=True)
+    (folder / file).write_text('{"schema": "ddtool.service/9", "current": "0001-a"}')
+    with pytest.raises(AgentError, match=rf"{file} is ddtool\.service/9") as caught:
+        (releases.service if file == "service.json" else adopt.adopted)(ctx, "u")
+    assert caught.value.hint == "use the ddtool that wrote it"
