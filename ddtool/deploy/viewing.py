@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ from ddtool.transport.agent import Agent
 if TYPE_CHECKING:
     from ddtool.crash.history import Crash
 
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.\\@-]*")  # systemd's own characters
+SUFFIX = ".service"
+
 Json = dict[str, Any]
 
 
@@ -21,9 +25,9 @@ class Viewing(Session):
     """It changes nothing on the host. Without a unit it is the only one deployed there."""
 
     def __init__(self, host: str, unit: str | None, profile: Profile | None) -> None:
+        self._unit = unit and unit_name(unit)
         super().__init__(host)
         self.profile = profile
-        self._unit = unit
 
     @cached_property
     def unit(self) -> str:
@@ -78,6 +82,16 @@ def _with_crash(op: str, agent: Agent, unit: str, profile: Profile | None) -> Js
     venv = profile.engine.venv if profile else None
     answer: Json = agent.call(op, deadline_s=60.0, unit_name=unit, venv=venv)
     return {**answer, "crash": crashes.last_of_status(agent, unit, profile, answer)}
+
+
+def unit_name(text: str) -> str:
+    """A service's name without its suffix. UsageError for what is none, such as an option or a path."""
+    name = text[: -len(SUFFIX)] if text.endswith(SUFFIX) else text
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{text!r} is not the name of a unit", hint="ddtool status --host HOST lists ddtool's"
+        )
+    return name
 
 
 def the_only_one(host: str, services: list[Json]) -> str:
