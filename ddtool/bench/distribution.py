@@ -8,6 +8,7 @@ outputs change sides, so it does not mind that an output's tokens depend on each
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -129,11 +130,13 @@ def _statistic(counts: Sequence[Counter[int]], ours: Codes, pools: Codes) -> flo
 
 def _least_seen(pools: Codes, ours: Sequence[int], limit: float, rng: random.Random) -> float | None:
     """The smallest of SHIFTS that simulated experiments of this size notice, in POWER of them."""
-    for shift in SHIFTS:
-        noticed = sum(_simulated(pools, ours, shift, rng) > limit for _ in range(TRIALS))
-        if noticed >= POWER * TRIALS:
-            return shift
-    return None
+
+    def noticed(shift: float) -> bool:
+        seen = sum(_simulated(pools, ours, shift, rng) > limit for _ in range(TRIALS))
+        return seen >= POWER * TRIALS
+
+    place = bisect_left(SHIFTS, True, key=noticed)
+    return SHIFTS[place] if place < len(SHIFTS) else None
 
 
 def _simulated(pools: Codes, ours: Sequence[int], shift: float, rng: random.Random) -> float:
