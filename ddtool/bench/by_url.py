@@ -143,7 +143,10 @@ def measure(
     on_event: OnEvent = lambda event: None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Every pass of the run that has no end yet. ConnectionLost when a server goes away; what was measured stays."""
+    """Every pass of the run that has no end yet; what was measured stays, however it ends.
+
+    Raises ConnectionLost when a server goes away, load.Stopped after `stop` was set.
+    """
     design = Design.from_json(folder.run["plan"])
     about = looked(servers)
     done = folder.done()
@@ -151,6 +154,8 @@ def measure(
     specs = passes.specs(left, design, workloads, folder.attempts())
     with Writer(folder.samples_path) as write:
         for one, spec in zip(left, specs, strict=True):
+            if stop is not None and stop.is_set():
+                raise load.Stopped(f"stopped before {one.ident}")
             server = servers[one.arm]
             at = {"address": server.address, "port": server.port, "api_key": server.api_key}
             told = Told(write, spec, on_event)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ddtool.cli import options, output
 
 if TYPE_CHECKING:
@@ -316,9 +318,10 @@ def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Fold
 
 
 def finish(folder: Folder, show: Show, ask: Ask | None) -> None:
-    """Conclude, show, and raise VerificationFailed for a missed objective or a loss."""
+    """Conclude and show; exit 8 for a missed objective or a loss, which the result says as well."""
     from ddtool.bench import run
     from ddtool.bench.report import html, tables
+    from ddtool.errors import VerificationFailed
 
     result = run.conclude(folder, ask)
     if show.json:
@@ -329,4 +332,8 @@ def finish(folder: Folder, show: Show, ask: Ask | None) -> None:
     if show.report:
         Path(show.report).write_text(html(result), encoding="utf-8")
         output.words(f"report: {show.report}")
-    run.check_verified(result)
+    try:
+        run.check_verified(result)
+    except VerificationFailed as error:
+        output.report_error(error)
+        raise typer.Exit(error.exit_code) from error

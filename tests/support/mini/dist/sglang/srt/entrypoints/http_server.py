@@ -16,6 +16,7 @@ from sglang.version import __version__
 
 logger = logging.getLogger("sglang.srt.entrypoints.http_server")
 ACCEPT_LENGTH = 3
+LIKELY = 5  # what it would say next, whatever it is asked about; and almost as likely the token after that
 WORDS = "the tree of drafts is verified in one step and the longest path that agrees is kept".split()
 OPEN_PATHS = ("/health", "/health_generate", "/metrics")
 
@@ -113,6 +114,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.server.count(-1)
             if not body.get("stream"):
                 self.answer(200, answer)
+        elif self.path == "/tokenize":
+            self.answer(200, {"tokens": [len(word) for word in body["prompt"].split()]})
         elif self.path.partition("?")[0] == "/flush_cache":
             self.answer(200, None)
         else:
@@ -144,7 +147,14 @@ class Handler(BaseHTTPRequestHandler):
             meta["spec_verify_ct"] = -(-count // ACCEPT_LENGTH)
             meta["spec_accept_length"] = count / meta["spec_verify_ct"]
         text = "".join(" " + WORDS[index % len(WORDS)] for index in range(count))
-        return {"text": text, "output_ids": list(range(count)), "meta_info": meta}
+        ids = list(range(count))
+        lossy = os.environ.get("MINI_LOSSY")
+        if lossy and args.speculative_algorithm:
+            ids[int(lossy) :] = [token + 1 for token in ids[int(lossy) :]]
+        if body.get("return_logprob"):
+            likely = ((-0.4, LIKELY), (-0.4 - float(os.environ.get("MINI_GAP", "0")), LIKELY + 1))
+            meta["output_top_logprobs"] = [[[value, token, None] for value, token in likely]]
+        return {"text": text, "output_ids": ids, "meta_info": meta}
 
     def stream(self, answer, seconds):
         """A growing part of the answer for each verify step, spread over so many seconds; what only its end has, then."""
