@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -60,3 +62,21 @@ def test_a_literal_secret_in_set_is_not_repeated() -> None:
     for key in ("service.api_key", "env.HF_TOKEN", "server_args.api-key"):
         done = ddtool("profile", "validate", "demo", "--set", f"{key}=literal-secret-1")
         assert done.returncode == 2 and "literal-secret-1" not in done.stdout + done.stderr
+
+
+def test_a_traceback_of_ddtool_shows_no_local_variable() -> None:
+    """Of a mistake in ddtool itself: which line, and not what its variables held."""
+    program = (
+        "import sys\n"
+        "from ddtool.cli import main\n"
+        "from ddtool.diagnostics import definition\n"
+        "def broken():\n"
+        "    api_key = 'sk-' + 'in-a-variable'\n"
+        "    raise RuntimeError('a mistake')\n"
+        "definition.load_all = broken\n"
+        "sys.argv = ['ddtool', 'diag', 'list']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "RuntimeError: a mistake" in done.stderr, done.stderr
+    assert "sk-in-a-variable" not in done.stderr + done.stdout
