@@ -54,6 +54,10 @@ class Folder:
     def run(self) -> Json:
         return read_json(self.path / "run.json")
 
+    def update(self, **fields: Any) -> None:
+        """Add to run.json what is known only later."""
+        self.keep("run.json", {**self.run, **fields})
+
     @property
     def samples_path(self) -> Path:
         return self.path / "samples.jsonl"
