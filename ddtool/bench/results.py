@@ -55,16 +55,10 @@ def summarise(
     for cell in plan["cells"]:
         arms = [arm_passes(arm, cell["key"], read.passes) for arm in plan["arms"]]
         ratios, words = compared(cell["key"], arms)
-        for one in arms:
-            warnings += warnings_of(cell["key"], one)
-        warnings += words
-        cells.append(
-            {
-                "cell": dict(cell),
-                "arms": {one.arm: numbers(one, slo) for one in arms if one.passes},
-                "ratios": ratios,
-            }
-        )
+        warnings += [word for one in arms for word in warnings_of(cell["key"], one)] + words
+        entries = {one.arm: numbers(one, slo) for one in arms if one.passes}
+        cells.append({"cell": dict(cell), "arms": entries, "ratios": ratios})
+    warnings += too_few(cells)
     return {
         "schema": SCHEMA,
         "run": run["run"],
@@ -129,12 +123,32 @@ def compared(cell: str, arms: Sequence[ArmPasses]) -> tuple[list[Json], list[str
                 f"{cell}: the ratio of {one.arm} to {base.arm} differs between server starts more than between "
                 f"repeats, so its interval is too narrow: add --visits"
             )
-    if rows and all(row["low"] is None for row in rows):
-        words.append(
-            f"{cell}: {max(row['pairs'] for row in rows)} pair(s) give no 95 % interval; "
-            f"it takes {statistics.MIN_PAIRS}: --repeats {statistics.MIN_PAIRS}"
-        )
     return rows, words
+
+
+def too_few(cells: Sequence[Json]) -> list[str]:
+    """What the numbers of these cells cannot say, because they rest on too little."""
+    words = []
+    least = statistics.MIN_PAIRS
+    if pairs := {row["pairs"] for cell in cells for row in cell["ratios"] if row["low"] is None}:
+        words.append(
+            f"{_range(pairs)} pair(s) of passes give no 95 % interval of a ratio; it takes {least}: --repeats {least}"
+        )
+    entries = [(cell["cell"]["key"], entry) for cell in cells for entry in cell["arms"].values()]
+    if passes := {entry["passes"] for _, entry in entries if entry["spread"] is None}:
+        words.append(
+            f"{_range(passes)} pass(es) of an arm cannot show whether tok/s is stable; it takes 3: --repeats 3"
+        )
+    if small := sorted({key for key, entry in entries if 0 < entry["requests"] < metrics.TAIL}):
+        words.append(
+            f"fewer than {metrics.TAIL} requests in {', '.join(small)}: p99 is next to the slowest of them, not a tail"
+        )
+    return words
+
+
+def _range(numbers: set[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def warnings_of(cell: str, one: ArmPasses) -> list[str]:
@@ -156,10 +170,8 @@ def warnings_of(cell: str, one: ArmPasses) -> list[str]:
 
 def _unsteady(where: str, one: ArmPasses) -> list[str]:
     steady = statistics.stability(one.tok_s)
-    if steady.spread is None:
-        return [f"{where}: {len(one.passes)} repeat(s) cannot show whether its tok/s is stable"]
     words = []
-    if steady.spread > statistics.STABLE:
+    if steady.spread is not None and steady.spread > statistics.STABLE:
         words.append(f"{where}: repeats of tok/s lie {steady.spread:.0%} apart: the machine was not quiet")
     if steady.drift is not None:
         words.append(

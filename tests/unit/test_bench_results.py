@@ -84,9 +84,9 @@ def test_pairs_are_of_the_same_repeat_and_others_are_left_out():
 def test_what_few_repeats_cannot_say_is_said():
     result = only([*speeds("plain", [100, 100, 100]), *speeds("chain", [200, 200, 200])])
     (said,) = words(result, "95 %")
-    assert said == "code-c1: 3 pair(s) give no 95 % interval; it takes 5: --repeats 5"
+    assert said == "3 pair(s) of passes give no 95 % interval of a ratio; it takes 5: --repeats 5"
     assert words(result, "tree:32 was not measured")
-    assert words(only(speeds("plain", [100])), "cannot show whether its tok/s is stable")
+    assert words(only(speeds("plain", [100])), "1 pass(es) of an arm cannot show whether tok/s is stable")
 
 
 def test_spread_and_drift_are_named():
@@ -102,7 +102,7 @@ def test_starts_that_differ_are_named():
 
 
 def test_a_tail_of_few_requests_is_none():
-    assert words(only(speeds("plain", [100])), "p99 of 1 requests")
+    assert words(only(speeds("plain", [100])), "fewer than 100 requests in code-c1: p99")
     many = one_pass(NAME, [sample() for _ in range(100)])
     assert not words(only(many), "p99")
 
