@@ -25,7 +25,7 @@ class Header:
 class Row:
     """name: what the row is of. arm: its place in the page's order, which gives it a colour; None for other rows."""
 
-    name: str
+    name: Any
     arm: int | None
     cells: Sequence[Any]
 
@@ -60,7 +60,7 @@ Reader = tuple[Header, Sequence[Any]]
 
 
 def grid(
-    title: str, first: str, names: Sequence[str], order: Sequence[str], columns: Iterable[Reader]
+    title: str, first: str, names: Sequence[Any], order: Sequence[str], columns: Iterable[Reader]
 ) -> Grid | None:
     """A table of these columns, without those that hold nothing; None where all do."""
     kept = [(header, cells) for header, cells in columns if any(cell not in (None, [], "") for cell in cells)]
@@ -68,7 +68,7 @@ def grid(
         return None
     rows = [
         Row(
-            plain_text(name),
+            name,
             order.index(name) if name in order else None,
             [cells[index] for _, cells in kept],
         )
@@ -81,7 +81,7 @@ def rows_grid(
     title: str, rows: Sequence[Json], order: Sequence[str], first: str, columns: Mapping[str, str]
 ) -> Grid | None:
     """A table of a list of objects. first: the key that names a row; columns: header by key."""
-    names = [str(row.get(first)) for row in rows]
+    names = [row.get(first) for row in rows]
     return grid(
         title,
         first,

@@ -305,7 +305,7 @@ def label_ends(ax: Axes, lines: Sequence[Series]) -> None:
 
 def label_points(ax: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
     """Texts beside the right edge at these values, moved up or down where they would meet: value, text, colour."""
-    ax.figure.canvas.draw()
+    ax.get_ylim()  # settles the scale, which transData alone would not
     height = ax.bbox.height
     wanted = sorted(
         (ax.transData.transform((0, value))[1] - ax.bbox.y0, text, colour) for value, text, colour in labels
@@ -355,8 +355,8 @@ def bars(lines: Sequence[Series], title: str, unit: str, alt: str, prefix: str) 
 
 
 def short(arm: str, most: int = 12) -> str:
-    """An arm's name as a plot has room for. No `$`: matplotlib would read mathematics."""
-    text = plain_text(arm).replace("$", "＄")
+    """An arm's name as a plot has room for."""
+    text = plain_text(arm)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 WIDTH = 4.6
 STYLE: dict[Any, Any] = {  # Any: the names that matplotlib knows differ by its release
     "svg.fonttype": "none",
+    "text.parse_math": False,
     "font.size": 9,
     "text.color": INK,
     "axes.edgecolor": MUTED,
@@ -92,7 +94,8 @@ def plot(ax: Axes, title: str, alt: str, prefix: str) -> Plot:
     stream = io.BytesIO()
     figure = ax.get_figure(root=True)
     assert figure is not None
-    with mpl.rc_context({**STYLE, "svg.hashsalt": prefix}):
+    with mpl.rc_context({**STYLE, "svg.hashsalt": prefix}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's browser has its own fonts
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(stream.getvalue())  # noqa: S314  matplotlib wrote it just now
     return Plot(title, alt, _inline(root, title, alt, prefix))
