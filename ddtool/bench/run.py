@@ -54,7 +54,7 @@ def conclude(folder: Folder, ask: Ask | None = None) -> Json:
     """result.json of what was measured so far, written beside the samples. `ask`: judges near ties."""
     about, lines = folder.run, list(folder.lines())
     design = Design.from_json(about["plan"])
-    result = results.summarise(about, lines, design.slo)
+    result = results.summarise(about, folder.texts(), design.slo)
     result["taints"] += taint.of_samples(lines)
     result["warnings"] += server_differences(lines)
     if design.lossless:

@@ -69,6 +69,10 @@ class Folder:
     def lines(self) -> Iterator[Json]:
         return read_lines(self.samples_path)
 
+    def texts(self) -> list[bytes]:
+        """Lines as they are, torn ones as well."""
+        return self.samples_path.read_bytes().splitlines() if self.samples_path.exists() else []
+
     def done(self) -> dict[str, int]:
         """Pass → the attempt that came to its end."""
         return {line["pass"]: line["attempt"] for line in self.lines() if line.get("kind") == "end"}
