@@ -163,8 +163,6 @@ def warnings_of(cell: str, one: ArmPasses) -> list[str]:
         if failed
         else []
     )
-    if 0 < answered < metrics.TAIL:
-        words.append(f"{where}: p99 of {answered} requests is next to the slowest of them, not a tail")
     return words + _unsteady(where, one) + _doubts_about_acceptance(where, one)
 
 

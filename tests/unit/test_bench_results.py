@@ -103,6 +103,7 @@ def test_starts_that_differ_are_named():
 
 def test_a_tail_of_few_requests_is_none():
     assert words(only(speeds("plain", [100])), "fewer than 100 requests in code-c1: p99")
+    assert not words(only(speeds("plain", [100])), "plain: p99")
     many = one_pass(NAME, [sample() for _ in range(100)])
     assert not words(only(many), "p99")
 
