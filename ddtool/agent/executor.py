@@ -250,7 +250,10 @@ def purge(this: Run, result: Dict[str, Any]) -> None:
                 shutil.rmtree(item)
             elif item != this.folder:
                 item.unlink()
+    for folder in (transactions(this.ctx), this.ctx.state):
+        disk.flush_folder(folder)  # else a power cut might bring back what no plan is left to remove
     shutil.rmtree(this.ctx.state)
+    disk.flush_folder(this.ctx.state.parent)
 
 
 def drop_temps(ctx: Context) -> None:

@@ -82,6 +82,12 @@ class Run:
             disk.flush_folder(path.parent)
 
     def open_starts(self) -> None:
-        """Not while a set of this transaction is mixed for good: then nothing starts until somebody mends it."""
-        if not self.mixed:
-            disk.remove(self.ctx.state / "txn.open")
+        """Not while a set of this transaction is mixed for good: then nothing starts until somebody mends it.
+
+        Flushed: a power cut that brought the file back, with nothing left to settle, would keep the service down.
+        """
+        path = self.ctx.state / "txn.open"
+        if not self.mixed and path.exists():
+            with disk.naming(path):
+                disk.remove(path)
+                disk.flush_folder(path.parent)
