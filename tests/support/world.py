@@ -26,6 +26,7 @@ PATCH: dict[str, Any] = {
     "summary": "edits two files that must never be seen apart",
     "cost": "none",
     "expires": 14,
+    "hypothesis": {"fired": "it fired", "not_fired": "it did not", "not_reached": "nothing ran"},
     "events": {},
     "targets": [
         {
