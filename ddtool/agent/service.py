@@ -5,7 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import adopt, clean, client, crashes, evidence, facts, gate, overview, releases, rounds, txn, unit
+from . import (
+    adopt,
+    clean,
+    client,
+    crashes,
+    evidence,
+    facts,
+    gate,
+    overview,
+    releases,
+    rounds,
+    served,
+    txn,
+    unit,
+)
 from .errors import Unhealthy
 from .registry import Context, op
 
@@ -21,7 +35,7 @@ def status(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Dict[str
         "unit": state,
         **adopt.takeover(ctx, unit_name, state),
         "release": {"id": ident, **about} if ident else None,
-        "health": health(ctx, unit_name),
+        "health": health(served.where(ctx, unit_name, state)) if ident else None,
         "diagnostics": overview.state(ctx, venv, unit_name) if venv else None,
         "standins": facts.standins(Path(venv)) if venv else [],
         "transactions": txn.open_state(ctx),
@@ -31,9 +45,8 @@ def status(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Dict[str
     }
 
 
-def health(ctx: Context, unit_name: str) -> Optional[Dict[str, Any]]:
-    """`/health` now: `{ok, detail}`; None when nothing is deployed."""
-    spec = releases.current_gate(ctx, unit_name)
+def health(spec: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
+    """`/health` now, of what `served.where` found: `{ok, detail}`."""
     if spec is None:
         return None
     if not client.listening(spec["address"], spec["port"]):

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import audit, disk, facts, inflight, proof, record, releases, service, unit
+from . import audit, disk, facts, inflight, proof, record, releases, served, service, unit
 from .errors import AgentError
 from .registry import Context, op
 
@@ -36,7 +36,7 @@ def situation(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Json:
     """`status`'s answer, and beside it what else may be the reason that a service is not as wanted."""
     found = service.status(ctx, unit_name, venv)
     state, release = found["unit"], found["release"]
-    spec = releases.current_gate(ctx, unit_name)
+    spec = served.where(ctx, unit_name, state) if release else None
     history = audit.of_unit(ctx, unit_name)
     known = unit.has_systemd()
     return {

@@ -70,6 +70,8 @@ def test_taken_over_and_given_back_without_a_restart(served: Sandbox) -> None:
     assert data("deploy", "--take-over", "--yes")["changed"]
     assert output(served, f"head -1 {handmade.UNITS}/{NAME}.service").startswith("# managed by ddtool")
     assert not data("deploy", "--yes")["changed"]
+    elsewhere = ("--set", "service.port=31005")  # what waits may answer there; what runs does not
+    ok("deploy", *elsewhere, "--take-over", "--yes")
     status = ok("status")  # exit 0: it answers
     assert "The process of before still runs: ddtool restart" in status
     refused = ddtool("remove", "--yes")
