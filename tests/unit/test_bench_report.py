@@ -339,3 +339,11 @@ def test_ticks_leave_room_for_their_names(values: list[float]) -> None:
 @given(st.floats(1e-3, 1e6), st.floats(12, 1e5))
 def test_a_logarithmic_axis_has_ticks(low: float, factor: float) -> None:
     assert 1 <= len(log_ticks(low, low * factor)) <= 9
+
+
+def test_what_is_public_stays_a_function(pages: dict[str, str]) -> None:
+    """A module of the same name would take its place as soon as it is loaded."""
+    from ddtool.bench import report
+
+    assert pages
+    assert all(callable(getattr(report, name)) for name in ("html", "tables", "check_html"))

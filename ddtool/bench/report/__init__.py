@@ -21,8 +21,8 @@ def tables(result: Json) -> list[RenderableType]:
     Each fits the console that prints it: in a narrow one columns stand below each other, and in one of the C locale
     all is ASCII. Names and taints are data: no markup, no control characters.
     """
+    from ddtool.bench.report.bench_tables import bench_tables
     from ddtool.bench.report.compare_tables import compare_tables
-    from ddtool.bench.report.tables import bench_tables
     from ddtool.bench.report.tune_tables import tune_tables
 
     made = {"ddtool.bench.compare/1": compare_tables, "ddtool.tune/1": tune_tables}
@@ -48,6 +48,6 @@ def html(result: Json, tune: Json | None = None) -> str:
     Raises UsageError without the extra `report`.
     """
     check_html()
-    from ddtool.bench.report.html import page
+    from ddtool.bench.report.page import page
 
     return page(result, tune)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
+from ddtool.bench.report.bench_tables import better, interval, present, spoilers
 from ddtool.bench.report.look import Bars, Column, Sheet, Words
-from ddtool.bench.report.tables import better, interval, present, spoilers
 from ddtool.bench.report.values import Json, arms_of, described, look, number, plain_text, times
 
 MEASURES = (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
+from ddtool.bench.report.bench_tables import head, measured, present, spoilers
 from ddtool.bench.report.look import Bars, Column, Sheet, Verbatim, Words
-from ddtool.bench.report.tables import head, measured, present, spoilers
 from ddtool.bench.report.values import (
     Json,
     advice,
