@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from ddtool.errors import DdtoolError
@@ -91,23 +92,42 @@ def _record(line: object) -> tuple[tuple[PassId, int], Record] | None:
         if not isinstance(record, Mapping):
             return None
         kind, key = record["kind"], (PassId.parse(record["pass"]), int(record["attempt"]))
-        if kind == "sample":
-            well = isinstance(record["index"], int) and _is_sample(record)
-        elif kind == "end":
-            well = float(record["seconds"]) > 0
-        else:
-            well = kind == "begin"
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        well = kind in _WELL and _WELL[kind](record)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     return (key, record) if well else None
 
 
+def _is_begin(record: Record) -> bool:
+    return record.get("unix") is None or _is_number(record["unix"])
+
+
+def _is_end(record: Record) -> bool:
+    gpu, counted = record.get("gpu") or {}, record.get("metrics") or {}
+    told = [*(gpu.get(name) for name in ("memory_mib", "power_w")), *counted.values()]
+    known = all(value is None or _is_number(value) for value in told)
+    return known and _is_number(record["seconds"]) and record["seconds"] > 0
+
+
 def _is_sample(record: Record) -> bool:
+    """What numbers are made of has to be there, or null where the client may not have learned it."""
     chunks = record["chunks"]
     times = [float(at) for at, _ in chunks]
     counts = [int(tokens) for _, tokens in chunks]
+    whole = isinstance(record["index"], int) and isinstance(record["prompt"], str)
     rising = times == sorted(times) and counts == sorted(counts)
-    return rising and isinstance(record["prompt"], str) and float(record["sent_s"]) >= 0
+    told = [record.get(name) for name in ("e2e_s", "completion_tokens", "verify_ct")]
+    numbers = all(value is None or (_is_number(value) and value >= 0) for value in told)
+    drafts = record.get("drafts_histogram") or []
+    counted = all(isinstance(rounds, int) and rounds >= 0 for rounds in drafts)
+    return whole and rising and numbers and counted and float(record["sent_s"]) >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+_WELL = {"begin": _is_begin, "sample": _is_sample, "end": _is_end}
 
 
 def _add(attempt: _Attempt, record: Record, key: tuple[PassId, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -216,6 +217,27 @@ def test_neither_order_nor_broken_attempts_nor_torn_lines_change_a_number(rng: r
     texts = [json.dumps(line) for line in mixed] + [json.dumps(lines[1])[: 5 + cut]]
     plain, shuffled = only(lines, prompts=2), only(texts, prompts=2)
     assert shuffled["cells"] == plain["cells"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(
+    st.integers(0, 3),
+    st.sampled_from(
+        [*sample(), "drafts_histogram", "output_ids", "seconds", "kind", "pass", "attempt", "index", "unix"]
+    ),
+    JSON,
+)
+def test_no_field_of_a_line_can_break_the_reading(number: int, name: str, value: Any):
+    lines = one_pass(NAME, [sample(drafts_histogram=[3]), sample(verify_ct=None)])
+    lines[number][name] = value
+    with suppress(DdtoolError):  # one request twice
+        assert only(lines, prompts=2)["schema"] == "ddtool.bench/1"
 
 
 def result(values: list[float], **changes: Any) -> dict[str, Any]:
