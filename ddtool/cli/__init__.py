@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,6 +25,7 @@ MODULES = {
     "audit": ("audit",),
     "generate": ("generate",),
     "bench": ("bench",),
+    "tune": ("tune",),
     "logs": ("logs",),
     "doctor": ("doctor",),
     "diag": ("diag", "restore"),
@@ -82,6 +85,7 @@ def main() -> None:
     With --json they are an object on stdout as well, and so are arguments that typer refuses, which it shows by itself
     otherwise.
     """
+    atexit.register(gc.freeze)  # or Python looks for cycles in all that was imported before it ends: 70 ms
     as_json = "--json" in sys.argv[1:]
     try:
         sys.exit(application(sys.argv[1:])(standalone_mode=not as_json))

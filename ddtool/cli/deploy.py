@@ -53,10 +53,7 @@ def deploy(
 
         plans.show(plan_offline(options.profile_of(profile, overrides), facts), "no host (offline)", json)
         return
-    from ddtool.deploy.session import open_soon
-
     chosen, name = options.selected(profile, overrides, host)
-    open_soon(name)  # the host answers while the rest is imported
     from ddtool.deploy.deployment import Deployment
     from ddtool.deploy.drain import drained
 

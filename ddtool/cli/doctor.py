@@ -79,7 +79,7 @@ def doctor_ssh(host: HostArg = None, json: JsonOpt = False) -> None:
     from ddtool.transport.describe import describe
     from ddtool.transport.sshconfig import resolve, resolve_hops
 
-    wanted = host or options.selected(None, None, None)[1]
+    wanted = host or options.host_of(None, None)
     if wanted == "local":
         raise UsageError("local is this machine, reached without ssh", hint="ddtool doctor ssh HOST")
     name, ssh_config = ssh_name(wanted)

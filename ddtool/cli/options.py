@@ -70,11 +70,20 @@ def profile_of(name: str | None, overrides: list[str] | None) -> Profile:
 
 
 def selected(name: str | None, overrides: list[str] | None, host: str | None) -> tuple[Profile, str]:
-    """The profile and its host: --host, DDTOOL_HOST, or the profile's binding."""
-    from ddtool.profile.bind import host_for
+    """The profile and its host, where the agent starts meanwhile: for commands that go there."""
+    from ddtool.deploy.session import open_soon
 
-    profile = profile_of(name, overrides)
-    return profile, host_for(profile.name, host, os.environ)
+    where = host_of(name, host)
+    open_soon(where)
+    return profile_of(name, overrides), where
+
+
+def host_of(name: str | None, host: str | None) -> str:
+    """--host, DDTOOL_HOST, or the profile's binding. The profile's name is enough, whatever is in its file."""
+    from ddtool.profile.bind import current, host_for
+    from ddtool.profile.search import find
+
+    return host_for(find(current(name, os.environ)).stem, host, os.environ)
 
 
 def viewed(name: str | None, host: str | None, unit: str | None) -> Viewing:

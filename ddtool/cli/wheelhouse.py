@@ -70,7 +70,7 @@ def build(
     from ddtool.deploy.wheelhouse_for import target_of
 
     chosen = options.profile_of(profile, overrides)
-    where = for_ or options.selected(profile, overrides, None)[1]
+    where = for_ or options.host_of(profile, None)
     target = target_of(where, chosen)
     source = requirements or chosen.engine.requirements
     requested = wanted(source) if source else [f"sglang=={chosen.engine.release}"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ddtool.errors import DdtoolError
 from ddtool.transport.agent import Agent
 from ddtool.transport.host import Host
 
@@ -21,21 +19,17 @@ if TYPE_CHECKING:
 SANDBOX = "sandbox:"
 
 
-def open_host(name: str, ask: Callable[[str], str | None] | None = None) -> Host:
-    """`sandbox:NAME` is a sandbox host on this machine, `local` this machine itself, anything else a name for ssh.
-
-    `ask` gets the passphrase of a key file; without it a person at the terminal is asked.
-    """
+def open_host(name: str) -> Host:
+    """`sandbox:NAME` is a sandbox host on this machine, `local` this machine itself, anything else a name for ssh."""
     if name == "local":
         from ddtool.transport.local import LocalHost
 
         state = os.environ.get("DDTOOL_LOCAL_STATE", "/var/lib/ddtool")
         return LocalHost(state=state, run=os.environ.get("DDTOOL_LOCAL_RUN", "/run/ddtool"))
-    from ddtool.transport.keyfiles import ask_at_terminal
     from ddtool.transport.ssh import connect
 
     target, ssh_config = ssh_name(name)
-    return connect(target, ssh_config=ssh_config, ask=ask or ask_at_terminal)
+    return connect(target, ssh_config=ssh_config)
 
 
 def ssh_name(name: str) -> tuple[str, str | None]:
@@ -48,27 +42,23 @@ def ssh_name(name: str) -> tuple[str, str | None]:
     return sandbox.name, str(sandbox.ssh_config)
 
 
-class _Question(Exception):
-    """A key's passphrase would have to be asked for."""
+class _Starting(threading.Thread):
+    """The agent starts on a host, which takes it a while, as the command loads what it works with."""
 
-
-class _Early(threading.Thread):
-    """Logs in while the command still loads what it works with. It asks nobody."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(daemon=True, name=f"log in at {name}")
-        self._host = name
+    def __init__(self, host: Host) -> None:
+        super().__init__(daemon=True, name=f"the agent on {host.name}")
+        self._host = host
         self._agent: Agent | None = None
         self._error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            self._agent = _start(open_host(self._host, ask=_ask_nobody))
+            self._agent = _start(self._host)
         except BaseException as error:  # noqa: BLE001  raised again where the agent is wanted
             self._error = error
 
-    def result(self) -> Agent:
+    def agent(self) -> Agent:
         self.join()
         if self._error is not None:
             raise self._error
@@ -76,27 +66,23 @@ class _Early(threading.Thread):
         return self._agent
 
 
-def _ask_nobody(path: str) -> str | None:
-    if sys.stdin and sys.stdin.isatty():
-        raise _Question(path)
-    return None
-
-
-_early: dict[str, _Early] = {}
+_begun: dict[str, _Starting | DdtoolError] = {}
 
 
 def open_soon(name: str) -> None:
-    """Begin what `open_agent(name)` will be asked for."""
-    _early[name] = _Early(name)
+    """Begin what `open_agent(name)` will be asked for, and will say if it failed."""
+    try:
+        _begun[name] = _Starting(open_host(name))
+    except DdtoolError as error:
+        _begun[name] = error
 
 
 def open_agent(name: str) -> Agent:
     """Raises a HostError or PreflightError that says what is in the way."""
-    early = _early.pop(name, None)
-    if early is not None:
-        with suppress(_Question):
-            return early.result()
-    return _start(open_host(name))
+    begun = _begun.pop(name, None)
+    if isinstance(begun, DdtoolError):
+        raise begun
+    return begun.agent() if begun else _start(open_host(name))
 
 
 def _start(host: Host) -> Agent:

@@ -6,12 +6,11 @@ Bindings lie in the user's configuration folder, the current profile in the stat
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
-import yaml
 
 from ddtool.errors import UsageError
 
@@ -28,6 +27,8 @@ def current_file() -> Path:
 
 def bindings() -> dict[str, str]:
     """Profile name → host, the operator's bindings over the built-in one of the demo."""
+    import yaml
+
     path = bindings_file()
     if not path.exists():
         return dict(DEFAULT_BINDINGS)
@@ -44,6 +45,8 @@ def bindings() -> dict[str, str]:
 
 def bind(profile: str, host: str) -> None:
     """Remember `host` as the one that `profile` goes to. UsageError for what ssh would read as an option."""
+    import yaml
+
     _write(bindings_file(), yaml.safe_dump({**bindings(), profile: _checked(host)}))
 
 
@@ -79,7 +82,11 @@ def current(option: str | None, environ: Mapping[str, str]) -> str:
 
 def set_current(profile: str) -> None:
     """Make `profile` (a name, or the path it was loaded from) the one that later verbs mean."""
-    _write(current_file(), profile + "\n")
+    path, content = current_file(), profile + "\n"
+    with suppress(OSError):
+        if path.read_text(encoding="utf-8") == content:
+            return
+    _write(path, content)
 
 
 def _checked(host: str) -> str:
@@ -90,6 +97,8 @@ def _checked(host: str) -> str:
 
 def _write(path: Path, content: str) -> None:
     """Atomically, readable by the operator only."""
+    import tempfile
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

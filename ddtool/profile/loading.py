@@ -1,4 +1,4 @@
-"""Find, merge and check a profile's files."""
+"""Read, merge and check a profile's files."""
 
 from __future__ import annotations
 
@@ -9,31 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ddtool.data import data_folder
 from ddtool.errors import ProfileError
 from ddtool.profile.marked_yaml import Loc, Marked, read
 from ddtool.profile.schema import Profile
+from ddtool.profile.search import find
 
 FREE_SECTIONS = ("server_args", "env")  # keys are SGLang's or the user's; null takes an inherited one away
 ONE_HOST = ("host", "hosts", "nodes", "nnodes", "replicas")
-
-
-def search_path() -> list[Path]:
-    """Folders in which a profile's name is looked up, first match wins."""
-    return [Path("profiles"), platformdirs.user_config_path("ddtool") / "profiles", data_folder("profiles")]
-
-
-def available(search: Sequence[Path] | None = None) -> dict[str, Path]:
-    """Every profile that can be named, with its file; a nearer folder hides a farther one's."""
-    found: dict[str, Path] = {}
-    for folder in search_path() if search is None else search:
-        for path in sorted(folder.glob("*.y*ml")) if folder.is_dir() else ():
-            found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
 
 
 def load(name_or_path: str, overrides: Sequence[str] = (), search: Sequence[Path] | None = None) -> Profile:
@@ -42,7 +27,7 @@ def load(name_or_path: str, overrides: Sequence[str] = (), search: Sequence[Path
     Raises ProfileError naming file and line, or the override, for everything that the schema does not allow.
     Says nothing on whether the profile can work: see `ddtool.profile.validate`.
     """
-    path = _find(name_or_path, search)
+    path = find(name_or_path, search)
     marked = _with_base(path, search)
     for override in overrides:
         _override(marked, override)
@@ -61,23 +46,6 @@ def load(name_or_path: str, overrides: Sequence[str] = (), search: Sequence[Path
             why=f"the profile {path.stem} does not fit the schema",
             hint="docs/profiles.md lists every key",
         ) from None
-
-
-def _find(name_or_path: str, search: Sequence[Path] | None) -> Path:
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        path = Path(name_or_path)
-        if path.is_file():
-            return path
-        raise ProfileError(f"no profile file {name_or_path}", hint="ddtool profile list")
-    profiles = available(search)
-    if name_or_path in profiles:
-        return profiles[name_or_path]
-    near = difflib.get_close_matches(name_or_path, profiles, 1)
-    raise ProfileError(
-        f"no profile named {name_or_path}" + (f"; did you mean {near[0]}?" if near else ""),
-        why="searched " + ", ".join(str(folder) for folder in (search_path() if search is None else search)),
-        hint="ddtool profile list",
-    )
 
 
 def _with_base(path: Path, search: Sequence[Path] | None) -> Marked:
@@ -109,7 +77,7 @@ def _sibling_or_named(path: Path, name: str, search: Sequence[Path] | None) -> P
         sibling = path.with_name(name + suffix)
         if sibling.is_file() and sibling.resolve() != path.resolve():
             return sibling
-    return _find(name, search)
+    return find(name, search)
 
 
 def _read(path: Path) -> Marked:

@@ -14,10 +14,11 @@ from ddtool.profile import bind
 from ddtool.profile.derived import Capture, capture_multiple, captures, widths
 from ddtool.profile.findings import Finding
 from ddtool.profile.launch import argv, public_config, public_environment
-from ddtool.profile.loading import available, load
+from ddtool.profile.loading import load
 from ddtool.profile.memory import GIB, MemoryPlan, plan
 from ddtool.profile.prediction import predict
 from ddtool.profile.schema import Profile
+from ddtool.profile.search import available
 from ddtool.profile.secrets import SecretText
 from ddtool.profile.unit import unit_text
 from ddtool.profile.validate import validate

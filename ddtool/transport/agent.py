@@ -17,7 +17,7 @@ from ddtool.errors import (
     RequestTimeout,
     from_agent,
 )
-from ddtool.transport.bootstrap import MAGIC, agent_zipapp, digest, start_command
+from ddtool.transport.bootstrap import MAGIC, agent_zipapp, digest, parcel, start_command
 from ddtool.transport.host import Channel, Host
 from ddtool.transport.start import endless_noise, explain_start_failure, no_start
 
@@ -153,7 +153,7 @@ class Agent:
                 hint="install a newer python3 on the host",
             )
         if not have:
-            self._channel.send(len(self._zipapp).to_bytes(8, "big") + self._zipapp)
+            self._channel.send(parcel(self._zipapp))
             answer = self._greeting(deadline)
             if "error" in answer:
                 raise DdtoolError(f"{self.host.name}: {answer['error']}", hint="try again")

@@ -8,8 +8,8 @@ import paramiko
 
 from ddtool.errors import AuthenticationFailed
 from ddtool.transport.dial import Deadline
-from ddtool.transport.keyfiles import Ask
 from ddtool.transport.keys import Identity, KeyRing, collect, unlocked
+from ddtool.transport.passphrase import Ask
 from ddtool.transport.sshconfig import SshConfig
 
 PHASE = "the host checked its key, but did not answer the login in time"

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import io
 import shlex
-import zipfile
+import zlib
 from functools import cache
 from pathlib import Path
 
@@ -58,6 +58,8 @@ if not have:
         data += part
         if size is None and len(data) >= 8:
             size, data = int.from_bytes(data[:8], "big"), data[8:]
+    import zlib
+    data = zlib.decompress(data)
     if hashlib.sha256(data).hexdigest() != sha:
         say(error="the agent arrived damaged")
         sys.exit(1)
@@ -77,19 +79,30 @@ runpy.run_path(path, run_name="__main__")  # in this process: another one would 
 
 @cache
 def agent_zipapp() -> bytes:
-    """The agent as a zipapp, the same bytes for the same source: its hash is its version."""
+    """The agent as a zipapp, the same bytes for the same source: its hash is its version.
+
+    Not compressed, since each command needs the hash, and few have to send the bytes.
+    """
+    import zipfile
+
     package = Path(__file__).parent.parent
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
 
         def add(name: str, data: bytes) -> None:
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
 
         add("__main__.py", b"import sys\nfrom ddtool.agent.__main__ import main\nsys.exit(main())\n")
         add("ddtool/__init__.py", b"")
         for path in sorted((package / "agent").rglob("*.py")):
             add(f"ddtool/{path.relative_to(package).as_posix()}", path.read_bytes())
     return buffer.getvalue()
+
+
+def parcel(zipapp: bytes) -> bytes:
+    """What the loader reads where there is no copy: 8 bytes of length, big-endian, and the zipapp compressed."""
+    packed = zlib.compress(zipapp)
+    return len(packed).to_bytes(8, "big") + packed
 
 
 def start_command(sha: str, state: str, run: str, *, become: bool) -> str:

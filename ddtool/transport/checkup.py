@@ -10,7 +10,7 @@ from typing import Any
 from ddtool.errors import ConnectionLost, DdtoolError
 from ddtool.transport.agent import Agent
 from ddtool.transport.dial import Deadline
-from ddtool.transport.keyfiles import Ask, ask_at_terminal
+from ddtool.transport.passphrase import Ask, ask_at_terminal
 from ddtool.transport.proxy import Proxy, carried
 from ddtool.transport.ssh import CONNECT_TIMEOUT_S, log_in
 from ddtool.transport.sshconfig import SshConfig

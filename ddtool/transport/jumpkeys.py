@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from paramiko import PKey
 
 from ddtool.errors import AuthenticationFailed, HostError
-from ddtool.transport.keyfiles import Ask, Unusable, unlock
+from ddtool.transport.keyfiles import Unusable, unlock
 from ddtool.transport.keys import collect
 from ddtool.transport.keyserver import serving
+from ddtool.transport.passphrase import Ask
 from ddtool.transport.sshconfig import SshConfig, resolve_hop
 
 TIMEOUT_S = 15.0

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import io
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -20,9 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from paramiko import ECDSAKey, Ed25519Key, PKey, RSAKey
 
 from ddtool.transport.knownhosts import PublicKey, public_key
-
-# Asks a person for the passphrase of a file. None: there is nobody to ask, or no answer.
-Ask = Callable[[str], "str | None"]
+from ddtool.transport.passphrase import Ask
 
 ATTEMPTS = 3  # as ssh's NumberOfPasswordPrompts
 
@@ -63,16 +58,6 @@ def unlock(path: str, ask: Ask) -> PKey | None:
         except Encrypted:
             continue
     return None
-
-
-def ask_at_terminal(path: str) -> str | None:
-    """A passphrase typed without echo. Asks only where standard input is a terminal."""
-    if not sys.stdin or not sys.stdin.isatty():
-        return None
-    try:
-        return getpass.getpass(f"passphrase of {path}: ")
-    except EOFError:
-        return None
 
 
 def public_part(path: str) -> PublicKey | None:

@@ -16,7 +16,6 @@ from ddtool.transport import certificates
 from ddtool.transport.certificates import Certificate
 from ddtool.transport.keyagent import AgentFailure, HeldKey, SshAgent, open_agent
 from ddtool.transport.keyfiles import (
-    Ask,
     Encrypted,
     Unusable,
     load_private_key,
@@ -25,6 +24,7 @@ from ddtool.transport.keyfiles import (
     unlock,
 )
 from ddtool.transport.knownhosts import PublicKey
+from ddtool.transport.passphrase import Ask
 
 if TYPE_CHECKING:
     from ddtool.transport.sshconfig import SshConfig

@@ -15,7 +15,7 @@ from typing import TypeVar
 from ddtool.errors import ConnectionLost, ConnectTimeout, HostError
 from ddtool.transport import jumpkeys
 from ddtool.transport.dial import alive_interval_s
-from ddtool.transport.keyfiles import Ask
+from ddtool.transport.passphrase import Ask
 from ddtool.transport.proxyfailure import SHOWN_LINES, explain_proxy_failure, failed_hop, fdpass_refused
 from ddtool.transport.sshconfig import SshConfig, destination
 from ddtool.transport.text import last_lines
@@ -57,6 +57,7 @@ def _through(config: SshConfig, hops: Sequence[str], target: str, agents: Mappin
         inner = _through(config, before, NEXT_HOP, agents)
         words = [word if word == NEXT_HOP else word.replace("%", "%%") for word in inner]
         options["ProxyCommand"] = shlex.join(words)
+        options["ProxyUseFdpass"] = "no"  # whatever the hop's own ProxyCommand does
     return [
         "ssh",
         *(["-F", config.config_file] if config.config_file else []),

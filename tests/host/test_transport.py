@@ -14,7 +14,8 @@ from ddtool.sandbox import Sandbox, exec_inside
 from ddtool.transport.agent import Agent
 from ddtool.transport.bootstrap import agent_zipapp, digest
 from ddtool.transport.checkup import Step, check
-from ddtool.transport.ssh import SshChannel, SshHost, connect
+from ddtool.transport.ssh import connect
+from ddtool.transport.sshhost import SshChannel, SshHost
 from ddtool.transport.sshconfig import resolve
 
 pytestmark = pytest.mark.host

@@ -12,7 +12,8 @@ from support.sshd import USER, Sshd, public
 
 from ddtool.errors import HostError
 from ddtool.transport.knownhosts import public_key
-from ddtool.transport.ssh import SshHost, connect
+from ddtool.transport.ssh import connect
+from ddtool.transport.sshhost import SshHost
 
 
 @dataclass

@@ -1,63 +1,82 @@
-"""Logging in early: what came of it is told where the agent is wanted, and nobody is asked from behind."""
+"""Starting an agent early: what came of it is told where the agent is wanted, and an agent is started once."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ddtool.deploy import session
-from ddtool.errors import AuthenticationFailed
-
-Ask = Callable[[str], "str | None"]
+from ddtool.errors import AuthenticationFailed, PreflightError
 
 
 class Opened:
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Started:
+    def __init__(self, host: Opened) -> None:
+        if host.name == "bare":
+            raise PreflightError("no python3")
+        self.host = host
+        self.in_front = threading.current_thread() is threading.main_thread()
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool, Ask | None]]:
-    """Each host that was opened: name, whether from the main thread, who would be asked."""
-    seen: list[tuple[str, bool, Ask | None]] = []
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
+    """Each host that was opened; in the foreground, where a person can be asked for a passphrase."""
+    seen: list[Opened] = []
 
-    def open_host(name: str, ask: Ask | None = None) -> Any:
-        seen.append((name, threading.current_thread() is threading.main_thread(), ask))
-        if name == "locked" and ask is not None:
-            ask("id_ed25519")
+    def open_host(name: str) -> Any:
+        assert threading.current_thread() is threading.main_thread()
         if name == "refusing":
             raise AuthenticationFailed("no")
-        return name
+        seen.append(Opened(name))
+        return seen[-1]
 
     monkeypatch.setattr(session, "open_host", open_host)
-    monkeypatch.setattr(session, "Agent", Opened)
+    monkeypatch.setattr(session, "Agent", Started)
     return seen
 
 
-def test_an_agent_that_was_begun_is_the_one_that_is_given(opened: list[Any]) -> None:
+def test_an_agent_that_was_begun_is_the_one_that_is_given(opened: list[Opened]) -> None:
     session.open_soon("here")
-    assert session.open_agent("here").where == "here"  # type: ignore[attr-defined]
-    assert [(name, main) for name, main, _ in opened] == [("here", False)]
-    session.open_agent("here")
-    assert [(name, main) for name, main, _ in opened] == [("here", False), ("here", True)]
+    early: Any = session.open_agent("here")
+    later: Any = session.open_agent("here")
+    assert [host.name for host in opened] == ["here", "here"]
+    assert (early.host, early.in_front) == (opened[0], False)
+    assert (later.host, later.in_front) == (opened[1], True)
 
 
-def test_an_error_is_raised_where_the_agent_is_wanted(opened: list[Any]) -> None:
+def test_an_error_is_raised_where_the_agent_is_wanted(opened: list[Opened]) -> None:
     session.open_soon("refusing")
     with pytest.raises(AuthenticationFailed):
         session.open_agent("refusing")
-    assert len(opened) == 1
+    session.open_soon("bare")
+    with pytest.raises(PreflightError):
+        session.open_agent("bare")
+    assert [(host.name, host.closed) for host in opened] == [("bare", True)]
 
 
-def test_a_passphrase_is_asked_for_in_the_foreground(
-    opened: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    session.open_soon("locked")
-    assert session.open_agent("locked").where == "locked"  # type: ignore[attr-defined]
-    assert [(name, main) for name, main, _ in opened] == [("locked", False), ("locked", True)]
-    assert opened[1][2] is None  # the usual way: a person at the terminal
+def test_nothing_heavy_is_loaded_before_the_host_is_called(tmp_path: Path) -> None:
+    """The host takes its time to answer: that is when paramiko, pydantic and the rest are loaded."""
+    profile = tmp_path / "named.yaml"
+    profile.write_text("nothing is read of it\n")
+    script = (
+        "import sys\nfrom ddtool.cli import options\n"
+        f"assert options.host_of({str(profile)!r}, 'gpu') == 'gpu'\n"
+        "import ddtool.deploy.session, ddtool.transport.ssh\n"
+        "print([name for name in sys.argv[1:] if name in sys.modules])"
+    )
+    heavy = ["paramiko", "cryptography", "pydantic", "yaml", "rich", "zipfile", "ddtool.profile.schema"]
+    done = subprocess.run([sys.executable, "-c", script, *heavy], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -59,7 +59,7 @@ def test_a_command_that_ended_takes_no_more(config: Config) -> None:
 
 
 def test_a_host_that_hangs_on_open_is_left(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ddtool.transport.ssh.OPEN_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("ddtool.transport.sshhost.OPEN_TIMEOUT_S", 0.3)
     host = config.connect()
     pids = subprocess.run(
         ["pgrep", "-P", str(config.server.sshd.pid)], capture_output=True, text=True, check=True

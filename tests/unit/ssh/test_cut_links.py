@@ -10,7 +10,7 @@ from support.sshd import Relay
 from support.sshhost import Config, Server, new_threads, run
 
 from ddtool.errors import ConnectionLost, HostError
-from ddtool.transport.ssh import SshHost
+from ddtool.transport.sshhost import SshHost
 
 
 @pytest.fixture

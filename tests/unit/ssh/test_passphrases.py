@@ -18,8 +18,9 @@ from ddtool.errors import AuthenticationFailed
 from ddtool.transport import jumpkeys, keyfiles
 from ddtool.transport.checkup import Step, check
 from ddtool.transport.dial import Deadline
-from ddtool.transport.ssh import SshHost, connect
+from ddtool.transport.ssh import connect
 from ddtool.transport.sshconfig import resolve, resolve_hops
+from ddtool.transport.sshhost import SshHost
 
 SECRET = "correct horse"
 

@@ -19,7 +19,7 @@ from support.sshhost import Config, Server
 from ddtool.errors import ConnectTimeout, DdtoolError, HostError, PreflightError, PythonMissing
 from ddtool.transport import agent as client
 from ddtool.transport.agent import Agent
-from ddtool.transport.bootstrap import LOADER, agent_zipapp, digest, start_command
+from ddtool.transport.bootstrap import LOADER, agent_zipapp, digest, parcel, start_command
 
 
 class Shell:
@@ -184,7 +184,7 @@ def test_the_loader_on_other_kernels(tmp_path: Path, kernel: str) -> None:
             f"import os\n{kernel}\n{LOADER}",
             *("serve", "--state", str(tmp_path), "--run", str(tmp_path), digest(zipapp)),
         ],
-        input=len(zipapp).to_bytes(8, "big") + zipapp,
+        input=parcel(zipapp),
         capture_output=True,
         timeout=60,
         check=False,
