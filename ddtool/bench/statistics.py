@@ -1,7 +1,7 @@
 """What repeats can tell: a middle, a ratio with an interval that keeps its promise at few repeats, and stability. Pure.
 
 Intervals are Student's, on the logarithms of ratios. The usual bootstrap is not used: at 5 pairs its 95 % interval
-holds the truth 82 to 86 times in 100 (tests/unit/test_bench_statistics.py). Ranks alone cannot give 95 % at 5 pairs
+holds the truth 80 to 90 times in 100 (tests/unit/test_bench_statistics.py). Ranks alone cannot give 95 % at 5 pairs
 either: the smallest and largest of them enclose the median in 93.75 %.
 """
 
