@@ -23,6 +23,7 @@ from .redact import Redactor
 from .registry import Context, op
 
 SAMPLES = "samples.jsonl"
+TRACE = "trace.jsonl"
 ABOUT = "run.json"
 KEPT_RUNS = 20
 MOST_BYTES = 1 << 30
@@ -52,23 +53,26 @@ def listing(ctx: Context) -> List[Json]:
 
 
 @op("bench.fetch")
-def fetch(ctx: Context, run: str, offset: int = 0) -> Json:
-    """The samples from a byte on, at most PIECE of them: `{offset, next, size, data}`; data is zlib's, in base64.
+def fetch(ctx: Context, run: str, offset: int = 0, file: str = SAMPLES) -> Json:
+    """The samples, or the trace of a tuning run, from a byte on, at most PIECE of them: `{offset, next, size, data}`.
 
-    Ask again from `next` until that is `size`. While the run goes on the end may be half a line.
+    `data` is zlib's, in base64. Ask again from `next` until that is `size`. While the run goes on the end may be half
+    a line.
     """
-    path = folder(ctx, run) / SAMPLES
+    if file not in (SAMPLES, TRACE):
+        raise UsageError(f"{file!r} is no file of a run")
+    path = folder(ctx, run) / file
     try:
         with path.open("rb") as samples:
             size = os.fstat(samples.fileno()).st_size
             if not 0 <= offset <= size:
                 raise UsageError(
-                    f"{run} has {size} bytes of samples on this host, so there is no byte {offset}"
+                    f"{run} has {size} bytes in {file} on this host, so there is no byte {offset}"
                 )
             samples.seek(offset)
             data = samples.read(PIECE)
     except FileNotFoundError as error:
-        raise AgentError(f"there are no samples of {run} on this host") from error
+        raise AgentError(f"there is no {file} of {run} on this host") from error
     packed = base64.b64encode(zlib.compress(data, 1)).decode()
     return {"offset": offset, "next": offset + len(data), "size": size, "data": packed}
 

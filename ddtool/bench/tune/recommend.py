@@ -11,6 +11,7 @@ from ddtool.bench.tune.predict import Load, Predictor
 from ddtool.bench.tune.trees import CHAIN, Shape
 
 CLOSE = 0.03  # a tree that gains this much is not given up for being uncertain: what is lost stays below it
+EQUAL = 0.005  # what no prediction can tell apart
 NEIGHBOUR = 1.4  # factor between the budgets that a recommendation is tried against
 T95 = {
     1: 12.7,
@@ -41,13 +42,14 @@ class Choice:
 
 
 def candidates(block: int, most: int, topks: Sequence[int]) -> list[Shape]:
-    """Every tree between a chain's size and `most` nodes."""
+    """Every tree between a chain's size and `most` nodes, smaller ones first. topks: the usual one first."""
     return [Shape(budget, topk) for topk in topks for budget in range(block - 1, most + 1)]
 
 
 def predicted(predictor: Predictor, load: Load, shapes: Sequence[Shape]) -> Choice:
-    """From the prediction alone."""
-    best = max(shapes, key=lambda shape: (predictor.rate(shape, load), -shape.budget, -shape.topk))
+    """From the prediction alone. Of trees that are all but equal, the first of `shapes`: see `candidates`."""
+    rates = {shape: predictor.rate(shape, load) for shape in shapes}
+    best = next(shape for shape in shapes if rates[shape] >= (1 - EQUAL) * max(rates.values()))
     gain, error = predictor.gain(best, load), predictor.error(best, load)
     return choose(best, gain, error, "predicted")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from ddtool.bench.records import Pass
@@ -85,7 +86,7 @@ def timing(one: Pass, topk: int) -> Timing | None:
         concurrency=int(concurrency[1]),
         context=round(median(sample["prompt_tokens"] for sample in one.samples)),
         workload=CONCURRENCY.sub("", one.id.cell, count=1),
-        round_ms=1000 * _round_seconds(one.samples, shape),
+        round_ms=1000 * _round_seconds(one.samples, int(concurrency[1]), shape),
         seconds=float(one.end["seconds"]),
         rounds=tuple(_rounds(sample, shape) for sample in one.samples),
         tokens=tuple(sample["completion_tokens"] for sample in one.samples),
@@ -103,22 +104,16 @@ def _rounds(sample: Mapping[str, Any], shape: Shape | None) -> float:
     return float(sample["verify_ct"] if shape is not None else sample["completion_tokens"] - 1)
 
 
-def _round_seconds(samples: Sequence[Mapping[str, Any]], shape: Shape | None) -> float:
-    """The median time between chunks where each is a round's, so that another request's prefill does not count.
+def _round_seconds(samples: Sequence[Mapping[str, Any]], concurrency: int, shape: Shape | None) -> float:
+    """With one request at a time, decode time over rounds; with several, the median time between chunks.
 
-    Else, with chunks that a slow reader has run together, the decode time over the rounds, prefills included.
+    So others' prefills in between do not count. Chunks that a slow reader has run together are no rounds.
     """
-    if all(_is_by_round(sample, _rounds(sample, shape)) for sample in samples):
-        gaps = [
-            later[0] - earlier[0]
-            for sample in samples
-            for earlier, later in zip(sample["chunks"], sample["chunks"][1:], strict=False)
-        ]
-        middle = sorted(gaps)[len(gaps) // 10 : len(gaps) - len(gaps) // 10] or gaps
-        return fmean(middle)
-    whole = [
-        (sample["chunks"][-1][0] - sample["chunks"][0][0]) / _rounds(sample, shape) for sample in samples
-    ]
+    by_round = all(_is_by_round(sample, _rounds(sample, shape)) for sample in samples)
+    if concurrency > 1 and by_round:
+        gaps = [b[0] - a[0] for sample in samples for a, b in pairwise(sample["chunks"])]
+        return float(median(gaps))
+    whole = [(one["chunks"][-1][0] - one["chunks"][0][0]) / _rounds(one, shape) for one in samples]
     return float(median(whole))
 
 

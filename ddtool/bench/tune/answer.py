@@ -1,0 +1,301 @@
+"""Everything a tuning run found, as `ddtool.tune/1`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from ddtool.bench.tune import recommend
+from ddtool.bench.tune.cost import Experts
+from ddtool.bench.tune.experts import independent
+from ddtool.bench.tune.predict import Load, Predictor
+from ddtool.bench.tune.recommend import Choice
+from ddtool.bench.tune.rounds import Timing, arm_of
+from ddtool.bench.tune.trees import CHAIN, Shape
+
+SCHEMA = "ddtool.tune/1"
+SHOWN = (8, 12, 16, 20, 24, 32, 40, 48, 64)  # budgets of a predicted curve, beside those that were run
+WITHIN, ACCEPT_WITHIN = 0.10, 0.02
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an answer is made of. timings: of the fit; verified: of the run that judged the prediction, or none.
+
+    traced: the workload whose texts the trace has, as timings name it. topk: of arms whose name has none.
+    """
+
+    predictor: Predictor
+    timings: Sequence[Timing]
+    verified: Sequence[Timing]
+    traced: str
+    topk: int
+    experts: Experts | None = None
+
+    @property
+    def loads(self) -> list[Load]:
+        return self.predictor.loads
+
+    @property
+    def main(self) -> list[Load]:
+        """The loads whose texts are the trace's."""
+        return [load for load in self.loads if load.workload == self.traced]
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Every tree that may be recommended."""
+        acceptance = self.predictor.acceptance
+        topks = dict.fromkeys([min(self.topk, acceptance.topk), max(1, acceptance.topk // 2)])
+        return recommend.candidates(acceptance.block, acceptance.most, list(topks))
+
+    def name(self, shape: Shape) -> str:
+        return arm_of(shape, self.topk)
+
+    def context(self, load: Load) -> int:
+        return round(median(one.context for one in self.timings if _is(one, load)))
+
+    def rates(self, timings: Sequence[Timing], load: Load) -> dict[Shape, list[float]]:
+        """Measured tokens a second, pass by pass."""
+        found: dict[Shape, list[float]] = {}
+        for one in timings:
+            if one.shape is not None and _is(one, load):
+                found.setdefault(one.shape, []).append(one.tok_s)
+        return found
+
+
+def _is(timing: Timing, load: Load) -> bool:
+    return (timing.workload, timing.concurrency) == (load.workload, load.concurrency)
+
+
+def choice(found: Found, load: Load) -> Choice:
+    """What to use for a load: as it was verified, or as it is predicted where it was not."""
+    rates = found.rates(found.verified, load)
+    if CHAIN in rates and len(rates) > 1:
+        return recommend.measured(rates)
+    return recommend.predicted(found.predictor, load, found.shapes)
+
+
+def answer(found: Found, about: Mapping[str, Any], chosen: Choice, load: Load, overlay: str) -> Json:
+    """about: run.json. chosen: what is recommended, for `load`. overlay: the profile that does it."""
+    errors = [curve.error for curve in found.predictor.curves.values() if curve.error is not None]
+    curve = found.predictor.curves[load]
+    return {
+        "schema": SCHEMA,
+        **{key: about.get(key) for key in ("run", "profile", "host", "fingerprint")},
+        "taints": list(about.get("taints") or []),
+        "warnings": [*(about.get("warnings") or []), *remarks(found)],
+        "verify": [row for one in found.loads for row in verify_rows(found, one)],
+        "fit": {
+            "model": curve.model,
+            "params": {name: round(value, 4) for name, value in curve.params.items()},
+            "rel_error": round(fmean(errors), 4) if errors else None,
+        },
+        "acceptance": acceptance_rows(found),
+        "predicted": [row for one in found.loads for row in predicted_rows(found, one)],
+        "measured": [row for one in found.main for row in measured_rows(found, one)],
+        "experts": expert_rows(found),
+        "split": split_rows(found, load),
+        "recommendation": {
+            "arm": found.name(chosen.shape),
+            "concurrency": load.concurrency,
+            "why": chosen.why,
+            "overlay": overlay,
+            "gain_over_chain": round(chosen.gain, 4) if not chosen.is_chain else 0.0,
+        },
+        "by_load": [by_load(found, one) for one in found.main],
+        "checks": checks(found, chosen, load),
+    }
+
+
+def where(found: Found, load: Load) -> Json:
+    return {"workload": load.workload, "concurrency": load.concurrency, "context": found.context(load)}
+
+
+def by_load(found: Found, load: Load) -> Json:
+    one = choice(found, load)
+    return {
+        **where(found, load),
+        "arm": found.name(one.shape),
+        "why": one.why,
+        "best_tree": found.name(one.best),
+    }
+
+
+def verify_rows(found: Found, load: Load) -> list[Json]:
+    """Trees by width. verify_ms is the round without the tree's own steps, drafting included."""
+    rows = []
+    for width, ms in found.predictor.costs[load].items():
+        steps = [
+            sum(one.steps.values())
+            for one in found.timings
+            if _is(one, load) and _width(one) == width and one.steps
+        ]
+        tree = median(steps) if steps else None
+        rows.append(
+            {
+                **where(found, load),
+                "width": width,
+                "round_ms": round(ms, 4),
+                "draft_ms": None,
+                "verify_ms": round(ms - (tree or 0.0), 4),
+                "tree_ms": None if tree is None else round(tree, 4),
+                "fitted_ms": round(found.predictor.curves[load].at(width) - (tree or 0.0), 4),
+            }
+        )
+    return rows
+
+
+def _width(timing: Timing) -> int | None:
+    return None if timing.shape is None or timing.shape.is_chain else timing.shape.budget + 1
+
+
+def acceptance_rows(found: Found) -> list[Json]:
+    """Accept lengths of trees, predicted and as the server counted them; budget 0 is the chain."""
+    acceptance = found.predictor.acceptance
+    measured: dict[Shape, list[Timing]] = {}
+    for one in [*found.timings, *found.verified]:
+        if one.shape is not None and one.workload == found.traced:
+            measured.setdefault(one.shape, []).append(one)
+    shapes = {CHAIN, *measured, *(Shape(budget, found.topk) for budget in SHOWN)}
+    rows = []
+    for shape in sorted(shape for shape in shapes if _is_traced(found, shape)):
+        runs = measured.get(shape)
+        tokens = sum(sum(one.tokens) for one in runs or [])
+        rounds = sum(sum(one.rounds) for one in runs or [])
+        rows.append(
+            {
+                "budget": shape.budget,
+                "topk": shape.topk,
+                "predicted": round(acceptance.length(shape), 4),
+                "measured": round(tokens / rounds, 4) if rounds else None,
+                "error": round(acceptance.error(shape), 4),
+            }
+        )
+    return rows
+
+
+def _is_traced(found: Found, shape: Shape) -> bool:
+    acceptance = found.predictor.acceptance
+    return shape.budget <= acceptance.most and shape.topk <= acceptance.topk
+
+
+def predicted_rows(found: Found, load: Load) -> list[Json]:
+    run = {one.shape for one in [*found.timings, *found.verified] if one.shape is not None}
+    shown = {shape for shape in found.shapes if shape.budget in SHOWN} | run | {CHAIN}
+    return [
+        {**where(found, load), "arm": found.name(shape), "tok_s": round(found.predictor.rate(shape, load), 2)}
+        for shape in sorted(shown)
+        if found.predictor.knows(shape, load) and _is_traced(found, shape)
+    ]
+
+
+def measured_rows(found: Found, load: Load) -> list[Json]:
+    """Medians; of an arm that was verified, of those passes alone: only they ran beside their neighbours."""
+    rates = {**found.rates(found.timings, load), **found.rates(found.verified, load)}
+    return [
+        {
+            **where(found, load),
+            "arm": found.name(shape),
+            "tok_s": round(median(values), 2),
+            "values": [round(value, 2) for value in values],
+        }
+        for shape, values in sorted(rates.items())
+    ]
+
+
+def expert_rows(found: Found) -> list[Json] | None:
+    """`distinct` as SGLang's recorder counted, or by the bound of independent routing; `bound` says which."""
+    if found.experts is None:
+        return None
+    known = found.experts
+    widths = sorted({1, *(width for points in found.predictor.costs.values() for width in points)})
+    return [
+        {
+            "width": width,
+            "distinct": round(known.distinct(width), 1),
+            "of": known.count,
+            "independent": round(independent(width, known.count, known.chosen), 1),
+            "bound": not known.measured,
+        }
+        for width in widths
+    ]
+
+
+def split_rows(found: Found, load: Load) -> list[Json]:
+    """Milliseconds of a round by step; what the server does not time is one piece."""
+    rows: list[Json] = []
+    arms: dict[str, list[Timing]] = {}
+    for one in found.timings:
+        if _is(one, load):
+            arms.setdefault(one.arm, []).append(one)
+    for arm, some in arms.items():
+        steps = {step: median(one.steps[step] for one in some) for step in some[0].steps}
+        rest = median(one.round_ms for one in some) - sum(steps.values())
+        pieces = {"draft, verify and host" if arm != "plain" else "step": rest, **steps}
+        rows += [{"arm": arm, "step": step, "ms": round(ms, 4)} for step, ms in pieces.items()]
+    return rows
+
+
+def remarks(found: Found) -> list[str]:
+    acceptance = found.predictor.acceptance
+    said = []
+    if not acceptance.is_exact:
+        said.append(
+            "the trace has no draft for some positions: accept lengths are means over the others, the chain's is "
+            "taken from its own run"
+        )
+    if found.experts is not None and not found.experts.measured:
+        said.append(
+            "experts: not measured; the bound of independent routing, and tokens of one tree read fewer"
+        )
+    if any(load.workload != found.traced for load in found.loads):
+        said.append(
+            f"loads of other contexts have the cost that was measured there and the acceptance of {found.traced}"
+        )
+    return said
+
+
+def checks(found: Found, chosen: Choice, load: Load) -> list[Json]:
+    """What of the prediction can be held against a measurement, and how it stood."""
+    listed = [
+        _check("fit", found.predictor.curves[load].error, WITHIN, "of a round's time at widths left out"),
+        _check("accept length", _worst_accept(found), ACCEPT_WITHIN, "at worst, predicted against measured"),
+        _check("prediction", _worst_rate(found), WITHIN, "of tok/s at worst, predicted against measured"),
+    ]
+    rates = {shape: median(values) for shape, values in found.rates(found.verified, load).items()}
+    if chosen.shape in rates:
+        below = 1 - rates[chosen.shape] / max(rates.values())
+        detail = (
+            f"{found.name(chosen.shape)} is {below:.1%} below the best of {len(rates)} arms run side by side"
+        )
+        listed.append({"name": "recommendation", "ok": below <= recommend.CLOSE, "detail": detail})
+    return [one for one in listed if one is not None]
+
+
+def _check(name: str, value: float | None, within: float, what: str) -> Json | None:
+    if value is None:
+        return None
+    return {"name": name, "ok": value <= within, "detail": f"{value:.1%} {what} (good up to {within:.0%})"}
+
+
+def _worst_accept(found: Found) -> float | None:
+    apart = [
+        abs(row["predicted"] / row["measured"] - 1)
+        for row in acceptance_rows(found)
+        if row["measured"] is not None
+    ]
+    return max(apart, default=None)
+
+
+def _worst_rate(found: Found) -> float | None:
+    """Over the verified arms, or, without a verification, over those that the curves were made from."""
+    apart = []
+    for load in found.main:
+        for shape, values in found.rates(found.verified or found.timings, load).items():
+            if found.predictor.knows(shape, load) and _is_traced(found, shape):
+                apart.append(abs(found.predictor.rate(shape, load) / median(values) - 1))
+    return max(apart, default=None)

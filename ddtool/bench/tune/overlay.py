@@ -1,0 +1,99 @@
+"""The answer as a profile: what to change, with its evidence as comments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ddtool.bench.tune.trees import Shape
+from ddtool.profile import Profile, available
+
+Json = dict[str, Any]
+
+
+def text(profile: Profile, shape: Shape, evidence: Sequence[str], beside: Path | None = None) -> str:
+    """A profile that extends `profile` and runs `shape`. beside: the file that it will be written to.
+
+    Where the profile itself extends another, its own keys are repeated: `extends` goes one level deep.
+    """
+    own = yaml.safe_load(Path(profile.source).read_text(encoding="utf-8")) or {}
+    changes = changed(profile, shape)
+    if "extends" in own:
+        base = located(str(own.pop("extends")), Path(profile.source), beside)
+        changes = merged(own, changes)
+    else:
+        base = located_profile(profile, beside)
+    body = yaml.safe_dump({"extends": base, **changes}, sort_keys=False, allow_unicode=True, width=120)
+    return "".join(f"# {line}".rstrip() + "\n" for line in evidence) + body
+
+
+def changed(profile: Profile, shape: Shape) -> Json:
+    """Sections that differ from the profile's own."""
+    spec = profile.speculative
+    if shape.is_chain:
+        chain: Json = {
+            "speculative": {
+                "algorithm": "DFLASH",
+                "block_size": spec.block_size,
+                "budget": None,
+                "topk": None,
+            }
+        }
+        return {"engine": {"provider": "builtin"}, **chain} if profile.engine.provider == "plugin" else chain
+    tree: Json = {
+        "speculative": {
+            "algorithm": "DDTREE",
+            "block_size": spec.block_size,
+            "budget": shape.budget,
+            "topk": shape.topk,
+        }
+    }
+    return tree if spec.algorithm == "DDTREE" else {"engine": {"provider": "plugin"}, **tree}
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def located_profile(profile: Profile, beside: Path | None) -> str:
+    """By its name where a name finds it from anywhere, else by its path."""
+    named = available().get(profile.name)
+    if (
+        named is not None
+        and named.resolve() == Path(profile.source).resolve()
+        and not _is_hidden(profile.name, beside)
+    ):
+        return profile.name
+    return _path(Path(profile.source), beside)
+
+
+def located(base: str, child: Path, beside: Path | None) -> str:
+    """A base as the overlay has to write it: relative paths and siblings are the child's."""
+    if "/" in base:
+        return _path(child.parent / base, beside)
+    for suffix in (".yaml", ".yml"):
+        if (child.parent / f"{base}{suffix}").is_file() and (
+            beside is None or beside.parent.resolve() != child.parent.resolve()
+        ):
+            return _path(child.parent / f"{base}{suffix}", beside)
+    return base
+
+
+def _is_hidden(name: str, beside: Path | None) -> bool:
+    """Whether another profile of that name lies beside the overlay and would be taken first."""
+    return beside is not None and any(
+        (beside.parent / f"{name}{suffix}").is_file() for suffix in (".yaml", ".yml")
+    )
+
+
+def _path(path: Path, beside: Path | None) -> str:
+    relative = os.path.relpath(path.resolve(), (beside.parent if beside else Path()).resolve())
+    return relative if relative.startswith("..") else f"./{relative}"
