@@ -186,6 +186,21 @@ def test_the_json(gpu: Config, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert shown["steps"][-1]["error"]["class"] == "ConnectionRefused"
 
 
+@as_root
+def test_ssh_is_asked_once_for_each_name(
+    gpu: Config, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And once more, in many words, for what set each option of the host itself."""
+    ssh = gpu.folder / "bin" / "ssh"
+    ssh.write_text(ssh.read_text().replace("exec", f'echo "$@" >> {gpu.folder}/calls\nexec', 1))
+    gpu.write(**behind(gpu, "a", "b"))
+    _, err, status = doctor(capsys, monkeypatch, "gpu")
+    assert status == 0, err
+    calls = (gpu.folder / "calls").read_text().splitlines()
+    asked = [words.split()[-1] for words in calls if words.startswith("-G")]
+    assert sorted(asked) == ["a", "b", "gpu", "gpu"]
+
+
 def test_this_machine_has_no_way_over_ssh(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,9 +145,9 @@ def test_a_jump_is_ssh_itself(tmp_path: Path) -> None:
     assert argv is not None
     assert argv[:3] == ["ssh", "-F", str(tmp_path / "config")]
     assert argv[-8:] == ["-W", "[10.0.0.7]:2222", "-l", "u", "-p", "24", "--", "three"]
-    through = argv[-9].partition("ProxyCommand=")[2]
+    through = argv[-11].partition("ProxyCommand=")[2]
     assert shlex.split(through)[-6:] == ["-W", "[%h]:%p", "-p", "23", "--", "two"]
-    first = shlex.split(through)[-7].partition("ProxyCommand=")[2]
+    first = shlex.split(through)[-9].partition("ProxyCommand=")[2]
     assert shlex.split(first)[-4:] == ["-W", "[%%h]:%%p", "--", "one"]  # a % for the ssh that it stands in
     for hop in (argv, shlex.split(through), shlex.split(first)):
         assert {"BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no"} <= set(hop)

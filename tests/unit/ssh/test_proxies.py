@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -62,6 +63,24 @@ def test_a_chain_of_jumps(config: Config) -> None:
     assert run(host, "echo there")[0] == b"there\n"
     host.close()
     assert not new_threads(before)
+
+
+@pytest.mark.parametrize("name", ["fish", "tcsh"])
+def test_a_long_chain_in_the_user_s_shell(config: Config, name: str) -> None:
+    """ssh gives the way to each hop to $SHELL, quoted once more for every hop."""
+    shell = shutil.which(name)
+    if not shell and not os.environ.get("CI"):
+        pytest.skip(f"no {name} here")
+    file = config.write(**behind(config, "a", "b", "c", "d"))
+    environ = {**os.environ, "SHELL": str(shell)}
+    assert_reaches(connect("gpu", ssh_config=file, connect_timeout_s=20, environ=environ))
+
+
+def test_a_hop_s_own_way_there_plays_no_part(config: Config) -> None:
+    """As with ssh -J: how a hop is reached from here is not how it is reached from the hop before it."""
+    own = {"ProxyCommand": "nc -F %h %p", "ProxyUseFdpass": "yes"}
+    assert_reaches(config.connect(**behind(config, "a", "b", b=own)))
+    config.openssh(expect=True)
 
 
 def test_a_jump_with_a_jump_of_its_own(config: Config) -> None:
