@@ -57,11 +57,11 @@ class Comparison:
         where = f"first {self.tokens} tokens of {self.samples} outputs to {self.prompts} prompts"
         if self.differs:
             return f"the {where} are not drawn as plain decoding draws them (p = {self.p:.3f})"
+        more = "" if self.telling else "; it takes few prompts asked often: a file of 2, and --prompts 200"
         if self.sees is None:
-            return f"the {where} are too few to see even half of the probability moved (p = {self.p:.2f})"
-        return (
-            f"the {where} show no difference (p = {self.p:.2f}); one of {self.sees:.0%} would have been seen"
-        )
+            return f"the {where} cannot show even half of the probability moved (p = {self.p:.2f}){more}"
+        seen = f"{self.sees:.0%} of probability moved would have been seen"
+        return f"the {where} show no difference (p = {self.p:.2f}); {seen}{more}"
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -88,7 +88,8 @@ def test_few_samples_see_little():
     rng = random.Random(5)
     few = compare(drawn(rng, 4), drawn(rng, 4))
     assert (few.sees, few.telling, few.differs) == (None, False, False)
-    assert "too few" in few.words
+    assert "cannot show even half" in few.words
+    assert "few prompts asked often" in few.words
 
 
 def test_prompts_that_one_side_lacks_are_left_out():
