@@ -85,14 +85,14 @@ def report_error(error: DdtoolError) -> None:
 
 def confirm(question: str, yes: bool) -> None:
     """Ask on a terminal; elsewhere `--yes` is needed. Anything but yes ends the command."""
-    from ddtool.errors import UsageError
+    from ddtool.errors import DdtoolError, UsageError
 
     if yes:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{question} There is no terminal to ask.", hint="add --yes")
     if not typer.confirm(safe(question), err=True):
-        raise typer.Exit(1)
+        raise DdtoolError("the answer was not yes: nothing was done")
 
 
 def minutes(seconds: float) -> str:

@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 from ddtool.cli import application, main
+from ddtool.cli.output import confirm
 from ddtool.errors import HostError, UsageError
 
 
@@ -109,6 +110,16 @@ def test_no_verb_and_an_error_of_a_host(
     status, found, _ = run(capsys, monkeypatch, "status", "--unit", "x", "--json")
     assert (status, found["error"]["class"]) == (3, "NameNotResolved")
     assert found["error"]["why"] and found["error"]["hint"]
+
+
+def test_an_answer_that_is_not_yes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("ddtool.diagnostics.definition.load_all", lambda: confirm("Sure?", yes=False))
+    status, found, _ = run(capsys, monkeypatch, "diag", "list", "--json")
+    assert (status, found["error"]["class"], found["error"]["exit_code"]) == (1, "DdtoolError", 1)
 
 
 def test_without_json_stdout_stays_empty(
