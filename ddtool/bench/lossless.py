@@ -19,7 +19,7 @@ Json = dict[str, Any]
 Ask = Callable[[str, Sequence[int]], Sequence[tuple[int, float]]]
 """(a prompt's hash, ids said so far) → plain decoding's likeliest next tokens with log-probabilities, best first."""
 
-LEAST = 32  # outputs, below which nothing is said; a set of 4 had a threefold spread where others tried it
+LEAST = 32  # prompts, below which nothing is said; a set of 4 had a threefold spread where others tried it
 # Two roundings of one logit lie at most one step of its format apart, so two logits can change places when they are up
 # to two steps apart. A step of bfloat16 (8 bits of precision) is 1/16 between 8 and 16, where the best logits of most
 # models lie; of float16 (11 bits) 1/128. float32's own step, 1e-6, is not what counts there: sums of thousands of
@@ -58,9 +58,10 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Greedy:
-    """An arm's greedy outputs against plain decoding's."""
+    """An arm's greedy outputs against plain decoding's. prompts: how many different ones were asked."""
 
     samples: int
+    prompts: int
     divergences: tuple[Divergence, ...]
     judged: bool
 
@@ -70,11 +71,11 @@ class Greedy:
 
     @property
     def verdict(self) -> str:
-        """A single real difference is enough; nothing else is said of fewer than 32 outputs."""
+        """A single real difference is enough; nothing else is said of the answers to fewer than 32 prompts."""
         real = any(not one.near_tie for one in self.divergences)
         if real:
             return DIFFERS if self.judged else NOT_JUDGED
-        if self.samples < LEAST:
+        if self.prompts < LEAST:
             return TOO_FEW
         return NEAR_TIES if self.divergences else EQUAL
 
@@ -93,7 +94,7 @@ def compare(expected: Sequence[Output], found: Sequence[Output], ask: Ask | None
         for one in shared
         if (divergence := _divergence(reference[one.prompt], one, ask, width)) is not None
     ]
-    return Greedy(len(shared), tuple(divergences), ask is not None)
+    return Greedy(len(shared), len({one.prompt for one in shared}), tuple(divergences), ask is not None)
 
 
 def _divergence(expected: tuple[int, ...], found: Output, ask: Ask | None, width: float) -> Divergence | None:
@@ -192,8 +193,8 @@ def words(found: Greedy, width: float) -> str:
     if real:
         return f"{counted}; nobody was asked whether the others are near ties"
     ties = f"; the others begin to differ at near ties (gaps to {max(gaps):.3f} of {width:g})" if gaps else ""
-    if found.samples < LEAST:
-        return f"{counted}{ties}; fewer than {LEAST} outputs are too few to say"
+    if found.prompts < LEAST:
+        return f"{counted}{ties}; answers to fewer than {LEAST} prompts are too few to say"
     return counted + ties
 
 

@@ -48,6 +48,12 @@ def test_verdicts():
     assert verdict(32, {3: (7, 8, 1, 1)}, width=lossless.tie_width("float32")) == "differs"
 
 
+def test_prompts_asked_twice_count_once():
+    twice = [*outputs(16), *outputs(16)]
+    found = lossless.compare(outputs(16), twice, ask, 0.125)
+    assert (found.samples, found.equal, found.verdict) == (32, 32, "too-few")
+
+
 def test_a_divergence_says_where_and_how_far():
     found = lossless.compare(outputs(3), outputs(3, {1: (7, 7, 8, 9), 2: (7, 7, 7, 7, 4)}), ask, 0.125)
     assert [one.to_json() for one in found.divergences] == [
