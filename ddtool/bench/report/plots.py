@@ -8,7 +8,7 @@ from math import log2, log10
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from ddtool.bench.report.svg import GRID, INK, MARKERS, MUTED, Plot, arm_colour, axes, plot
 from ddtool.bench.report.values import (
@@ -145,23 +145,26 @@ def with_errors(ax: Axes, lines: Sequence[Series]) -> None:
 
 def latency(cells: Sequence[Json], arms: Sequence[str], metric: str, name: str, prefix: str) -> Plot | None:
     """A latency by load: p50 as a line, p99 dashed."""
-    lines = series(cells, arms, lambda row: look(row, metric, "p50"))
-    tails = series(cells, arms, lambda row: look(row, metric, "p99"))
+    lines = series(cells, arms, lambda row: look(row, metric, "p50"), lambda row: present(row, metric, "p99"))
     title = f"{name}: {workload_name(cells[0])}"
     if not lines:
         return None
     alt = told(lines, "ms (p50)", load_name(cells))
     if len(loads(cells)) == 1:
-        return bars(lines, title, "ms, p50", alt, prefix)
+        return bars(lines, title, "ms, p50 (line: to p99)", alt, prefix)
     with axes() as ax:
         for each in lines:
             ax.plot(each.x, each.y, color=each.colour, marker=each.marker)
-        for each in tails:
-            ax.plot(each.x, each.y, color=each.colour, linestyle=(0, (2, 2)), linewidth=1)
+            ax.plot(each.x, each.high, color=each.colour, linestyle=(0, (2, 2)), linewidth=1)
         by_load(ax, cells)
-        rising(ax, [*lines, *tails], "ms (p99 dashed)")
+        rising(ax, lines, "ms (p99 dashed)")
         label_ends(ax, lines)
         return plot(ax, title, alt, prefix)
+
+
+def present(row: Any, *path: str) -> list[float]:
+    value = look(row, *path)
+    return [] if value is None else [value]
 
 
 def accepted(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | None:
@@ -284,7 +287,8 @@ def rising(ax: Axes, lines: Sequence[Series], name: str) -> None:
         ax.set_yscale("log")
         ax.yaxis.set_minor_locator(NullLocator())
         ax.yaxis.set_major_locator(FixedLocator(ticks(min(values), max(values))))
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        thousands = EngFormatter(sep="")
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if value < 1e5 else thousands(value))
         name += ", logarithmic"
     else:
         ax.set_ylim(0, max(values) * 1.08 or 1)

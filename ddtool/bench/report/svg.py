@@ -24,6 +24,7 @@ NAMES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"}
 ARM_COLOURS, STEP_COLOURS = 8, 6
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 WIDTH = 4.6
+NAME_EDGE = 0.19  # from the left edge to where the name of the vertical axis ends
 STYLE: dict[Any, Any] = {  # Any: the names that matplotlib knows differ by its release
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -84,9 +85,11 @@ def axes(
     """Axes in our style on a figure WIDTH wide. Sizes in inches: fixed margins, so that plots stand in line."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, height))
-        yield figure.add_axes(
+        made = figure.add_axes(
             (left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height)
         )
+        made.yaxis.set_label_coords((NAME_EDGE - left) / (WIDTH - left - right), 0.5)
+        yield made
 
 
 def plot(ax: Axes, title: str, alt: str, prefix: str) -> Plot:
