@@ -86,14 +86,14 @@ def resume(name: str, where: Where, show: Show, out: str | None) -> None:
 
 def from_run(name: str, where: Where, show: Show, out: str | None) -> None:
     from ddtool.bench import store
-    from ddtool.bench.tune import measure
+    from ddtool.bench.tune import reading
 
     folder = store.find(name)
     how = folder.run["how"]
     named = where.profile or how.get("profile")
     profile = options.profile_of(named, list(where.overrides) or how.get("set")) if named else None
     second = _second_of(folder)
-    give(measure.found(folder, second), folder, second, profile, show, out)
+    give(reading.found(folder, second), folder, second, profile, show, out)
 
 
 def _both(
@@ -108,7 +108,7 @@ def _both(
     out: str | None,
 ) -> None:
     """Fit, then verify what the fit recommends."""
-    from ddtool.bench.tune import measure
+    from ddtool.bench.tune import measure, reading
 
     traced = how["tune"]["workload"]
     fit = measure.prepare(deployment, design, loaded, typed=typed, how=how, traced=traced, resumed=resumed)
@@ -119,7 +119,7 @@ def _both(
             return
         measure.fetch_trace(deployment.agent, folder)
     assert folder is not None
-    found = measure.found(folder, None)
+    found = reading.found(folder, None)
     second = _second_of(folder)
     made = _verification(deployment, found, design, loaded, {**how, "verifies": folder.path.name}, second)
     if made.left:
@@ -130,7 +130,7 @@ def _both(
         if done is None:
             return
         second = done
-    give(measure.found(folder, second), folder, second, deployment.profile, show, out)
+    give(reading.found(folder, second), folder, second, deployment.profile, show, out)
 
 
 def _then(deployment: Deployment) -> str:
@@ -156,19 +156,15 @@ def _verification(
 
     from ddtool.bench import host_run
     from ddtool.bench.passes import Design
-    from ddtool.bench.tune import plan, recommend
+    from ddtool.bench.tune import answer
 
     if resumed is not None:
         design = Design.from_json(resumed.run["plan"])
     else:
-        best = recommend.predicted(found.predictor, main_load(found, fit), found.shapes).best
-        acceptance = found.predictor.acceptance
-        around = recommend.neighbours(best, acceptance.block, acceptance.most)
+        arms = [found.name(shape) for shape in answer.tried(found, main_load(found, fit))]
         cells = [cell for cell in fit.cells if cell.workload == how["tune"]["workload"]]
         repeats = max(fit.repeats, VERIFY_PASSES)
-        design = replace(
-            fit, arms=plan.tried(best, around, found.name), cells=cells, visits=VERIFY_VISITS, repeats=repeats
-        )
+        design = replace(fit, arms=arms, cells=cells, visits=VERIFY_VISITS, repeats=repeats)
     name = how["tune"]["workload"]
     about = {key: value for key, value in how.items() if key != "tune"}
     only, typed = {name: loaded[name]}, [how["tune"]["typed"]]

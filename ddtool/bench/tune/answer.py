@@ -79,6 +79,14 @@ def choice(found: Found, load: Load) -> Choice:
     return recommend.predicted(found.predictor, load, found.shapes)
 
 
+def tried(found: Found, load: Load) -> list[Shape]:
+    """What a verification runs: the chain, the best tree of every load, and the neighbours of `load`'s."""
+    best = [recommend.predicted(found.predictor, one, found.shapes).best for one in [load, *found.main]]
+    acceptance = found.predictor.acceptance
+    around = recommend.neighbours(best[0], acceptance.block, acceptance.most)
+    return list(dict.fromkeys([CHAIN, *best, *around]))
+
+
 def answer(found: Found, about: Mapping[str, Any], chosen: Choice, load: Load, overlay: str) -> Json:
     """about: run.json. chosen: what is recommended, for `load`. overlay: the profile that does it."""
     errors = [curve.error for curve in found.predictor.curves.values() if curve.error is not None]

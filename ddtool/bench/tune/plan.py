@@ -8,7 +8,6 @@ from typing import Any
 from ddtool.bench.arms import Arm
 from ddtool.bench.passes import Design, Pass, Visit
 from ddtool.bench.tune.cost import Experts
-from ddtool.bench.tune.trees import CHAIN, Shape
 from ddtool.errors import UsageError
 from ddtool.profile import Profile
 
@@ -87,11 +86,6 @@ def traced_visit(design: Design, workload: str) -> Visit:
 def workloads(workload: str, contexts: Sequence[int], tokens: int) -> list[str]:
     """As typed for `bench`: the one that is traced, and synthetic ones of other contexts, for their cost alone."""
     return [workload, *(f"synthetic:{context}:{tokens}" for context in contexts)]
-
-
-def tried(best: Shape, around: Sequence[Shape], name: Any) -> list[str]:
-    """Arms of the verification. name: of a shape."""
-    return [name(shape) for shape in dict.fromkeys([CHAIN, best, *around])]
 
 
 def experts_of(config: Mapping[str, Any]) -> Experts | None:
