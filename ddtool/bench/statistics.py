@@ -185,9 +185,10 @@ def _orders_by_inversions(n: int) -> list[int]:
     """How many orders of n things have 0, 1, 2, … pairs the wrong way round; n! in all."""
     ways = [1]
     for size in range(2, n + 1):
-        longer = [0] * (len(ways) + size - 1)
-        for inversions, count in enumerate(ways):
-            for more in range(size):
-                longer[inversions + more] += count
+        longer, window = [], 0  # the new thing stands before 0 to size - 1 of the others: a sum over a window
+        for inversions in range(len(ways) + size - 1):
+            window += ways[inversions] if inversions < len(ways) else 0
+            window -= ways[inversions - size] if inversions >= size else 0
+            longer.append(window)
         ways = longer
     return ways
