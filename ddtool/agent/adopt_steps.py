@@ -106,6 +106,8 @@ class StartOriginal(Step):
     def undo(self, run: Run, before: Before) -> None:
         if unit.is_active(unit.show(run.unit)):
             unit.stop(run.unit, self.args["stop_s"])
+        else:
+            unit.systemctl("reset-failed", unit.service(run.unit), check=False)
 
 
 ADOPT_STEPS: Dict[str, Type[Step]] = {"adopt": Adopt, "give-back": GiveBack, "start-original": StartOriginal}

@@ -154,13 +154,14 @@ def set_later(path: Path, than: Path) -> None:
 
 def atomic_write(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace `path` by a file with these bytes: after any crash it is the old or the new one, whole."""
-    temp = path.with_name(f".ddtool-{os.getpid()}-{path.name}")
+    pid = os.getpid()
+    temp = path.with_name(f".ddtool-{pid}.{_started(pid)}-{path.name}")
     with naming(path):
         remove(temp)
         try:
             write_new(temp, content, mode)
             temp.replace(path)
-        except OSError:
+        except BaseException:  # also when systemd stops the transaction
             remove(temp)
             raise
         flush_folder(path.parent)
@@ -169,9 +170,17 @@ def atomic_write(path: Path, content: bytes, mode: int = 0o600) -> None:
 def drop_temps(folder: Path) -> None:
     """Remove what `atomic_write` left in a folder when its process was killed."""
     for path in folder.glob(".ddtool-*-*"):
-        pid = path.name.split("-")[1]
-        if pid.isdigit() and not Path("/proc", pid).exists():
+        pid, _, started = path.name.split("-")[1].partition(".")
+        if pid.isdigit() and (started or None) != _started(int(pid)):
             remove(path)
+
+
+def _started(pid: int) -> Optional[str]:
+    """When the process with this id started; None when there is none. The id alone names another one after a boot."""
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
 
 
 def append_line(path: Path, text: str) -> None:

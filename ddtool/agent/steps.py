@@ -88,7 +88,10 @@ class Drain(Step):
         return f"wait at most {self.args['seconds']:.0f} s for the requests in flight"
 
     def do(self, run: Run, before: Before) -> None:
-        spec = served.where(run.ctx, run.unit, unit.state_of(run.unit)) or {**self.args["gate"], "api_key": None}
+        spec = served.where(run.ctx, run.unit, unit.state_of(run.unit)) or {
+            **self.args["gate"],
+            "api_key": None,
+        }
         run.note(drained=inflight.drain(spec, self.args["seconds"], run.emit))
 
 
@@ -226,6 +229,8 @@ class Start(Step):
     def undo(self, run: Run, before: Before) -> None:
         if unit.is_active(unit.show(run.unit)):
             unit.stop(run.unit, self.args["stop_s"])
+        else:  # one that ended by itself is `failed`, which it was not before
+            unit.systemctl("reset-failed", unit.service(run.unit), check=False)
 
 
 class PassGate(Step):

@@ -385,6 +385,32 @@ def test_atomic_write_replaces_and_leaves_nothing(tmp_path: Path, monkeypatch: p
     assert path.read_bytes() == b"two" and [item.name for item in tmp_path.iterdir()] == ["note.json"]
 
 
+def test_a_stop_in_mid_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd stops a transaction by SIGTERM, which is no OSError."""
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(self: Path, target: Path) -> Path:
+        raise Stopped
+
+    monkeypatch.setattr(Path, "replace", stop)
+    with pytest.raises(Stopped):
+        atomic_write(tmp_path / "file", b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_writers_left_is_dropped_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    """After a boot another process has the id of the one that was killed."""
+    started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    mine = tmp_path / f".ddtool-{os.getpid()}.{started}-file"
+    left = [".ddtool-999999999.5-file", f".ddtool-{os.getpid()}.1-file", f".ddtool-{os.getpid()}-file"]
+    for path in (mine, *(tmp_path / name for name in left), tmp_path / ".ddtool-step0-1.new"):
+        path.touch()
+    disk.drop_temps(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([mine.name, ".ddtool-step0-1.new"])
+
+
 def test_wrong_use_is_refused(tmp_path: Path) -> None:
     lay_out(tmp_path)
     target = str(tmp_path / "tree/a.py")
