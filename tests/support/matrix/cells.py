@@ -109,7 +109,7 @@ class Ready:
         kinds = [kind for kind in kinds if kind]
         chosen = []
         for nth in range(injection.points):
-            kind = kinds[nth % len(kinds)]
+            kind = kinds[(number + nth) % len(kinds)]
             chosen.append(kind[(number * injection.points + nth) // len(kinds) % len(kind)])
         return sorted(chosen, key=lambda act: act["at"])
 
@@ -128,9 +128,13 @@ def run_cell(ready: Ready, injection: Injection, number: int) -> dict[str, Any]:
     points = ready.points(injection, number) if injection.when in (WHILE_HELD, KILLED) else [None]
     for point in points:
         cell["points"].append(strike(ready, injection, point))
+    last = cell["points"][-1]
     if not any(point["end"].startswith(LOSS) for point in cell["points"]):
-        with Checked(cell["points"][-1]):
-            works_undisturbed(ready)
+        with Checked(last):
+            if (
+                last["end"] != FINISHED or not ready.verb.back
+            ):  # else the way back was a change, and has worked
+                works_undisturbed(ready)
     return {**cell, "outcome": outcome(cell["points"])}
 
 

@@ -52,11 +52,9 @@ class Injection:
     clear: Act = nothing
     prepare: Act = nothing
     when: str = HELD
-    points: int = 2
+    points: int = 1
     ends_runs: bool = False
     """It ends, or may start, the service itself."""
-    executor: bool = True
-    """It needs a transaction to strike."""
 
 
 # Operators and links
@@ -80,7 +78,7 @@ def healthy_link(case: Case) -> None:
 
 
 def delay(case: Case) -> None:
-    faults.delay(case.stage.host, 0.15)
+    faults.delay(case.stage.host, 0.1)
 
 
 def lose_packets(case: Case) -> None:
@@ -145,10 +143,14 @@ def own_state_disk(case: Case) -> None:
 
 
 def common_disk(case: Case) -> None:
+    """Back on the disk of all. A service started meanwhile keeps the small one busy, so it is started again."""
     faults.unstuff(case.stage.host, STATE)
+    unit = case.stage.unit
     case.stage.inside(
-        f"rm -rf {COPY}; cp -a {STATE} {COPY}; umount {STATE}; rm -rf {STATE}; cp -a {COPY} {STATE}; rm -rf {COPY}; "
-        f"rmdir --ignore-fail-on-non-empty {STATE}"
+        f"set -e; rm -rf {COPY}; cp -a {STATE} {COPY}; again=; "
+        f"umount {STATE} 2> /dev/null || {{ again=1; systemctl stop {unit}; umount {STATE}; }}; "
+        f"rm -rf {STATE}; cp -a {COPY} {STATE}; rm -rf {COPY}; rmdir --ignore-fail-on-non-empty {STATE}; "
+        f'[ -z "$again" ] || systemctl start {unit}'
     )
 
 
@@ -206,23 +208,23 @@ def crash_service(case: Case) -> None:
 INJECTIONS = {
     item.name: item
     for item in (
-        Injection("operator killed", kill_operator),
-        Injection("executor killed", nothing, when=KILLED, points=4),
+        Injection("operator killed", kill_operator, points=2),
+        Injection("executor killed", nothing, when=KILLED, points=3),
         Injection("link cut", cut),
-        Injection("link stalled", stall, healthy_link, points=1),
-        Injection("link delayed", delay, healthy_link, when=THROUGHOUT, points=1, executor=False),
-        Injection("link lossy", lose_packets, healthy_link, when=THROUGHOUT, points=1, executor=False),
+        Injection("link stalled", stall, healthy_link),
+        Injection("link delayed", delay, healthy_link, when=THROUGHOUT),
+        Injection("link lossy", lose_packets, healthy_link, when=THROUGHOUT),
         Injection("sshd gone", end_sshd, start_sshd),
         Injection("second operator", second_operator),
-        Injection("host rebooted", reboot, ends_runs=True),
-        Injection("power cut", power_cut, ends_runs=True),
-        Injection("disk full: root", fill_root, empty_root),
-        Injection("disk full: state", fill_state, common_disk, prepare=own_state_disk),
-        Injection("disk full: /run", fill_run, empty_run),
-        Injection("read-only", read_only, healthy_link),
+        Injection("host rebooted", reboot, ends_runs=True, points=2),
+        Injection("power cut", power_cut, ends_runs=True, points=2),
+        Injection("disk full: root", fill_root, empty_root, points=2),
+        Injection("disk full: state", fill_state, common_disk, prepare=own_state_disk, points=2),
+        Injection("disk full: /run", fill_run, empty_run, points=2),
+        Injection("read-only", read_only, healthy_link, points=2),
         Injection("clock forward", step_forward, right_clock),
         Injection("clock back", step_back, right_clock),
         Injection("journal vacuumed", vacuum),
-        Injection("systemd restarts the unit", crash_service, ends_runs=True),
+        Injection("systemd restarts the unit", crash_service, ends_runs=True, points=2),
     )
 }
