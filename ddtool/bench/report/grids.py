@@ -11,6 +11,8 @@ from ddtool.bench.report.values import Json, arms_of, base_of, described, look, 
 QUANTILES = ("p50", "p95", "p99")
 LATENCIES = (("TTFT", "ttft_ms"), ("ITL", "itl_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
 
+LONG = 40
+
 
 @dataclass(frozen=True)
 class Header:
@@ -41,8 +43,10 @@ class Grid:
     bold: frozenset[tuple[int, int]] = frozenset()
     """Row and column of the cells that stand out."""
 
-    def is_text(self, column: int) -> bool:
-        return any(isinstance(row.cells[column], str) for row in self.rows)
+    def kind(self, column: int) -> str:
+        """`text`, `long` (text that may be wrapped), or "" for numbers."""
+        texts = [row.cells[column] for row in self.rows if isinstance(row.cells[column], str)]
+        return "" if not texts else "text" if max(map(len, texts)) <= LONG else "long"
 
     @property
     def groups(self) -> list[tuple[str, int]]:
