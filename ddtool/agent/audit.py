@@ -13,6 +13,7 @@ import json
 import os
 import pwd
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -21,7 +22,8 @@ from .errors import UsageError
 from .journalctl import resolve_since
 from .registry import Context, op
 
-FILE = "audit.jsonl"
+FILE = "audit.jsonl"  # bounded by ddtool.agent.tidy
+PIECE = 64 << 10
 ANCESTORS = 6  # sudo and shells between sshd's session and this agent
 
 
@@ -93,25 +95,33 @@ def _address(pid: int) -> Optional[str]:
     return None
 
 
-def lines(ctx: Context) -> Iterator[Dict[str, Any]]:
-    """Oldest first; a line that a kill cut short is left out."""
+def newest_first(ctx: Context) -> Iterator[Dict[str, Any]]:
+    """Read from the file's end, piece by piece, as far as somebody asks; a line that a kill cut short is left out."""
     try:
-        texts = (ctx.state / FILE).read_text().splitlines()
+        file = (ctx.state / FILE).open("rb")
     except FileNotFoundError:
         return
-    for text in texts:
-        with contextlib.suppress(ValueError):
-            yield json.loads(text)
+    with file:
+        end, cut = file.seek(0, os.SEEK_END), b""
+        while end:
+            start = max(0, end - PIECE)
+            file.seek(start)
+            block = file.read(end - start) + cut
+            cut, _, whole = block.partition(b"\n") if start else (b"", b"", block)
+            for text in reversed(whole.splitlines()):
+                with contextlib.suppress(ValueError):
+                    yield json.loads(text)
+            end = start
 
 
-def of_unit(ctx: Context, unit: str) -> List[Dict[str, Any]]:
-    return [item for item in lines(ctx) if item["unit"] == unit]
+def last_of(ctx: Context, unit: str) -> Optional[Dict[str, Any]]:
+    return next((item for item in newest_first(ctx) if item["unit"] == unit), None)
 
 
 def starts(ctx: Context, unit: str, count: int = 3) -> List[float]:
-    """Seconds from start to healthy of this unit's last starts on this host."""
-    seconds = [item["ready_s"] for item in of_unit(ctx, unit) if item.get("ready_s")]
-    return seconds[-count:]
+    """Seconds from start to healthy of this unit's last starts on this host, oldest first."""
+    seconds = (item["ready_s"] for item in newest_first(ctx) if item["unit"] == unit and item.get("ready_s"))
+    return list(islice(seconds, count))[::-1]
 
 
 @op("audit")
@@ -120,8 +130,10 @@ def audit(
 ) -> List[Dict[str, Any]]:
     """Oldest first: of one unit or of all, from a moment of this host's clock on, the `last` so many."""
     from_unix = _moment(since) if since else 0.0
-    found = [item for item in lines(ctx) if unit_name in (None, item["unit"]) and item["unix"] >= from_unix]
-    return found if last is None else found[max(0, len(found) - last) :]
+    wanted = (
+        item for item in newest_first(ctx) if unit_name in (None, item["unit"]) and item["unix"] >= from_unix
+    )
+    return list(islice(wanted, last))[::-1]
 
 
 def _moment(since: str) -> float:

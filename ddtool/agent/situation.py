@@ -37,7 +37,6 @@ def situation(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Json:
     found = service.status(ctx, unit_name, venv)
     state, release = found["unit"], found["release"]
     spec = served.where(ctx, unit_name, state) if release else None
-    history = audit.of_unit(ctx, unit_name)
     known = unit.has_systemd()
     return {
         **found,
@@ -51,7 +50,7 @@ def situation(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Json:
         "orphans": orphans(ctx, unit_name) if known else [],
         "txn_open": (ctx.state / "txn.open").exists(),
         "starts": audit.starts(ctx, unit_name),
-        "last": history[-1] if history else None,
+        "last": audit.last_of(ctx, unit_name),
         "services": releases.units(ctx),
     }
 
