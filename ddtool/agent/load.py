@@ -139,13 +139,14 @@ class _Pass:
         exchange = Exchange(answer.take)
         failed = await self._exchange(connection, exchange, answer, request.data)
         self.server.give_back(connection)
-        self._ended = exchange.ended or time.perf_counter()
+        ended = exchange.ended or time.perf_counter()
+        self._ended = max(self._ended, ended)
         fields = _read(answer)
         return {
             **request.about,
             "sent_s": round(exchange.sent - self._began, DIGITS),
             "chunks": answer.chunks,
-            "e2e_s": round(self._ended - exchange.sent, DIGITS),
+            "e2e_s": round(ended - exchange.sent, DIGITS),
             **fields,
             "status": exchange.status,
             "error": failed or answer.error or _refusal(exchange, fields["finish"]),

@@ -68,8 +68,10 @@ class Connection(asyncio.Protocol):
         self._transport.write(head_and_body)
 
     def reusable(self) -> bool:
-        open_still = self._transport is not None and not self._transport.is_closing()
-        return open_still and self._exchange is None and time.perf_counter() - self._idle_since < IDLE_S
+        """Open, and nothing came that nobody asked for."""
+        if self._transport is None or self._transport.is_closing() or self._exchange or self._buffer:
+            return False
+        return time.perf_counter() - self._idle_since < IDLE_S
 
     def abort(self) -> None:
         """Nothing more is read or called back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from support import mini
@@ -79,6 +80,25 @@ def test_generates_like_sglang(installed: Sandbox, start) -> None:
     assert json.loads(get(installed, "/server_info").partition(" ")[2])["tp_size"] == 2
     assert "api_key='" + KEY in journal(installed)  # as SGLang does: what the probe has to mask
     assert " TP1] Decode batch" in journal(installed)
+
+
+def test_streams_like_sglang(installed: Sandbox, start) -> None:
+    """Text and ids grow from event to event; only the last one has a reason to finish and the verify steps."""
+    start()
+    until(lambda: healthy(installed))
+    params = {"max_new_tokens": 8}
+    status, _, text = get(
+        installed, "/generate", {"text": "a b c", "stream": True, "sampling_params": params}
+    ).partition(" ")
+    *events, end = text.rstrip("\n").split("\n\n")
+    answers = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert (status, end) == ("200", "data: [DONE]")
+    assert [answer["meta_info"]["completion_tokens"] for answer in answers] == [3, 6, 8]
+    assert [len(answer["output_ids"]) for answer in answers] == [3, 6, 8]
+    assert all(after["text"].startswith(one["text"] + " ") for one, after in pairwise(answers))
+    metas = [answer["meta_info"] for answer in answers]
+    assert [meta.get("spec_verify_ct") for meta in metas] == [None, None, 3]
+    assert [meta["finish_reason"] for meta in metas[:-1]] == [None, None]
 
 
 def test_ranks_have_sglangs_titles(installed: Sandbox, start) -> None:
