@@ -24,6 +24,7 @@ from . import (
     overview,
     record,
     releases,
+    served,
     speed,
     txn,
     unit,
@@ -276,7 +277,7 @@ def cost(
     starts = audit.starts(ctx, name)
     if not state.get("processes"):
         return {"requests": None, "starts": starts, "load": None}
-    spec = releases.current_gate(ctx, name) or at
+    spec = served.where(ctx, name, state) or at
     config = releases.meta(ctx, name, releases.current_id(ctx, name) or "").get("config", {})
     runs = {"model": config.get("model-path"), "drafter": config.get("speculative-draft-model-path")}
     known = starts and weights in (None, runs)
