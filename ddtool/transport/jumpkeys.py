@@ -12,7 +12,6 @@ from paramiko import PKey
 from ddtool.errors import AuthenticationFailed, HostError
 from ddtool.transport.keyfiles import Unusable, unlock
 from ddtool.transport.keys import collect
-from ddtool.transport.keyserver import serving
 from ddtool.transport.passphrase import Ask
 from ddtool.transport.sshconfig import SshConfig, resolve_hop
 
@@ -38,6 +37,8 @@ def agents(config: SshConfig) -> Iterator[dict[str, str]]:
         sockets = {}
         for hop in config.proxy_jump.split(",") if config.proxy_jump else ():
             if held := _unlocked.get((hop, config.config_file)):
+                from ddtool.transport.keyserver import serving  # seldom needed, and every start would pay
+
                 sockets[hop] = stack.enter_context(serving(list(held.keys.values()), held.agent))
         yield sockets
 

@@ -44,7 +44,7 @@ ENVIRONMENT = "# tokens\nHF_TOKEN=hf_abcdefghijklmnopqrst\nTOKENIZERS_PARALLELIS
 
 # Path → type, mode, owner and bytes of everything that belongs to the unit.
 LOOK = """
-import glob, hashlib, json, os, sys
+import glob, hashlib, json, os, subprocess, sys
 name = sys.argv[1] + ".service"
 top = "/etc/systemd/system/"
 paths = [top + name, top + name + ".d", *glob.glob(top + name + ".d/*"), *glob.glob(top + "*.wants/" + name)]
@@ -59,6 +59,7 @@ for path in paths:
         elif os.path.isfile(path):
             what = hashlib.sha256(open(path, "rb").read()).hexdigest()
         found[path] = [oct(stat.st_mode), stat.st_uid, stat.st_gid, what]
+found["enabled"] = subprocess.run(["systemctl", "is-enabled", name], stdout=subprocess.PIPE).stdout.decode()
 print(json.dumps(found))
 """
 
