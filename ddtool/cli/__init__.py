@@ -58,7 +58,7 @@ def root(
         False, "--version", callback=version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Deploy, run and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH."""
+    """Deploy, run, measure and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH."""
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
@@ -67,7 +67,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     app = typer.Typer(
         name="ddtool",
         cls=Verbs,
-        help="Deploy, run and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH.",
+        help="Deploy, run, measure and debug DDTree speculative decoding on SGLang, on GPU hosts over SSH.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
