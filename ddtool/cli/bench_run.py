@@ -285,6 +285,7 @@ def measure_by_url(
     from ddtool.bench.passes import Visit, alternating
     from ddtool.bench.progress import Progress
     from ddtool.cli.bench_progress import Watch
+    from ddtool.errors import DdtoolError
 
     done = folder.done()
     left = [one for one in alternating(design) if one.ident not in done]
@@ -293,7 +294,7 @@ def measure_by_url(
     try:
         with Watch(standing) as watch:
             urls.measure(servers, folder, loaded, watch.event)
-    except BaseException:
+    except (DdtoolError, KeyboardInterrupt):
         output.words(kept(folder), "bold")
         raise
     ask = urls.judge(servers, loaded) if design.lossless else None
