@@ -116,6 +116,27 @@ def experts(on: Machine) -> list[Step]:
     ]
 
 
+def tuned_dense(on: Machine) -> list[Step]:
+    """`tune` on the heavy target: six budgets and more, half of them told from the others. Given three times or so."""
+    return [on.heavy("heavy", 72, 98304), on.measured("tune", "g-dense", "heavy")]
+
+
+def tuned_experts(on: Machine) -> list[Step]:
+    """The same with experts, small enough for four servers on a card, and SGLang's own count of those read."""
+    return [
+        on.heavy("experts-small", 14, 1536, 384),
+        on.measured("tune", "h-experts", "experts-small", experts="384:8"),
+    ]
+
+
+def tuned_weak(on: Machine) -> list[Step]:
+    """Experts and the weak drafter: where the chain should be the answer, if anywhere."""
+    return [
+        on.heavy("experts-small", 14, 1536, 384),
+        on.measured("tune", "i-weak", "experts-small", "draft-weak", experts="384:8", concurrency="16,1"),
+    ]
+
+
 @dataclass(frozen=True)
 class Slot:
     cards: int
@@ -129,6 +150,9 @@ SLOTS = {
     "d": Slot(2, two_cards),
     "e": Slot(1, batches),
     "f": Slot(1, experts),
+    "g": Slot(1, tuned_dense),
+    "h": Slot(1, tuned_experts),
+    "i": Slot(1, tuned_weak),
 }
 
 

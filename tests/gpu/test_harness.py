@@ -22,6 +22,7 @@ import server
 import slot
 import soak
 import tp8
+import tune
 
 from ddtool.diagnostics import definition
 from ddtool.journal.records import Record
@@ -163,7 +164,7 @@ def test_collectives_and_idle_time_are_told_apart() -> None:
     assert (found["collectives_us"], found["gpu_busy_us"], found["gpu_idle_us"]) == (3, 7, 3)
 
 
-SCRIPTS = {module.__name__: module for module in (arms, builder, heavy, profile_rounds, soak)}
+SCRIPTS = {module.__name__: module for module in (arms, builder, heavy, profile_rounds, soak, tune)}
 ON_ONE = slot.Machine(Path("/pair"), Path("/home"), ("--commit", "abc", "--cells", "/cells"))
 
 
