@@ -154,15 +154,19 @@ def test_tune_says_what_to_use_first() -> None:
     text = shown(tune)
     assert text.index("Use tree:12 at concurrency 1: 3.4 % faster than the chain") < text.index("tok/s,")
     assert "  speculative:\n    algorithm: DDTREE\n    budget: 12\n" in text
-    assert "FAILED: neighbours" in text
-    tune["recommendation"].update(arm="chain", gain_over_chain=None)
+    assert "FAILED: accept length: 2.6%" in text
+    assert "code, concurrency 16, context 640: use the chain" in text
+    tune["recommendation"].update(arm="chain", gain_over_chain=0.0)
     assert "Use the chain at concurrency 1\n" in shown(tune)
 
 
 def test_many_predictions_do_not_hide_the_measured_ones() -> None:
-    text = shown(example("tune")).split("tok/s, concurrency 1,")[1].split("tok/s, concurrency 16")[0]
-    assert re.findall(r"^(\S+) .*%$", text, re.M) == ["chain", "tree:12", "tree:16", "tree:32"]
-    assert "26 more were predicted" in text
+    text = (
+        shown(example("tune")).split("tok/s, code, concurrency 1,")[1].split("tok/s, code, concurrency 16")[0]
+    )
+    rows = re.findall(r"^(\S+) .*%$", text, re.M)
+    assert rows == ["chain", "tree:8:4", "tree:12", "tree:16", "tree:32"]
+    assert "14 more were predicted" in text
 
 
 def test_compare_says_what_differs_and_what_is_missing() -> None:

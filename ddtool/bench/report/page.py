@@ -63,6 +63,7 @@ def tuned(tune: Json | None, arms: list[str]) -> Json | None:
         "advice": values.advice(tune) if tune.get("recommendation") else None,
         "why": values.plain_text(values.look(tune, "recommendation", "why") or ""),
         "overlay": values.look(tune, "recommendation", "overlay"),
+        "loads": tune_grids.loads(tune, arms),
         "checks": tune.get("checks") or [],
         "off_by": tune_plots.off_by(tune),
         "plots": tune_plots.tune_plots(tune, arms),

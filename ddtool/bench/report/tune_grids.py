@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddtool.bench.report.grids import Grid, Header, grid, rows_grid
-from ddtool.bench.report.values import Json, budget_curves, difference, plain_text, steps_of
+from ddtool.bench.report.values import Json, budget_curves, difference, plain_text, steps_of, where_of
 
 
 def tune_grids(tune: Json, order: Sequence[str]) -> list[Grid]:
@@ -72,8 +72,10 @@ def fit(tune: Json) -> Grid | None:
 
 
 def acceptance(tune: Json) -> Grid | None:
-    columns = {"topk": "topk", "predicted": "predicted", "measured": "measured"}
-    return rows_grid("Tokens a round by budget", tune.get("acceptance") or [], [], "budget", columns)
+    columns = {"topk": "topk", "predicted": "predicted", "measured": "measured", "error": "±"}
+    return rows_grid(
+        "Tokens a round by budget (0: the chain)", tune.get("acceptance") or [], [], "budget", columns
+    )
 
 
 def split(tune: Json, order: Sequence[str]) -> Grid | None:
@@ -82,8 +84,20 @@ def split(tune: Json, order: Sequence[str]) -> Grid | None:
     return grid("Time of a round, ms", "arm", arms, order, columns)
 
 
+def loads(tune: Json, order: Sequence[str]) -> Grid | None:
+    """What to use at each load."""
+    rows = tune.get("by_load") or []
+    columns = {"arm": "use", "best_tree": "best tree", "why": "because"}
+    return grid(
+        "What to use by load",
+        "load",
+        [str(where_of(row)) for row in rows],
+        order,
+        [(Header("", name), [row.get(key) for row in rows]) for key, name in columns.items()],
+    )
+
+
 def experts(tune: Json) -> Grid | None:
     rows = tune.get("experts") or []
-    return rows_grid(
-        "Distinct experts that a verify reads", rows, [], "width", {"distinct": "distinct", "of": "of"}
-    )
+    columns = {"distinct": "distinct", "independent": "if routed alone", "bound": "only bounded", "of": "of"}
+    return rows_grid("Distinct experts that a verify reads", rows, [], "width", columns)

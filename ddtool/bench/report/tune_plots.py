@@ -27,6 +27,8 @@ from ddtool.bench.report.values import (
 
 STYLES = ("-", (0, (5, 1.5)), (0, (1, 1)))
 """Of lines that belong to no arm."""
+LEGEND = 50
+"""Characters that a line of a legend has room for."""
 LEGIBLE = 0.09
 """Share of the longest bar from which on a step's own number fits into it."""
 
@@ -139,7 +141,8 @@ def verify(curves: Sequence[VerifyCurve], prefix: str) -> Plot | None:
         ax.set_ylim(bottom=0)
         ax.set_xlim(left=0)
         ax.set_xlabel("width verified, tokens" + (" (line: fitted)" if fitted else ""))
-        ax.set_ylabel("verify, ms")
+        drafts = any(row.get("draft_ms") is not None for curve in curves for row in curve.rows)
+        ax.set_ylabel("verify, ms" if drafts else "draft and verify, ms")
         label_points(ax, labels)
         rest = str(replace(curves[0].where, concurrency=None))
         return plot(ax, "Cost of a verify" + (f": {rest}" if rest else ""), "ms. " + "; ".join(told), prefix)
@@ -151,7 +154,9 @@ def split(tune: Json, prefix: str) -> Plot | None:
     if not arms:
         return None
     most = max(sum(each.values()) for each in spent.values())
-    with axes(height=0.95 + 0.34 * len(arms), left=0.95, right=0.55, top=0.4) as ax:
+    lines = 1 if sum(len(step) + 4 for step in steps) <= LEGEND else -(-len(steps) // 2)
+    top = 0.22 + 0.18 * lines
+    with axes(height=0.55 + top + 0.34 * len(arms), left=0.95, right=0.55, top=top) as ax:
         for place, arm in enumerate(reversed(arms)):
             start = 0.0
             for index, step in enumerate(steps):
@@ -182,8 +187,8 @@ def split(tune: Json, prefix: str) -> Plot | None:
         ax.set_xlabel("ms a round")
         ax.legend(
             loc="lower left",
-            bbox_to_anchor=(-0.02, 1.0),
-            ncols=len(steps),
+            bbox_to_anchor=(-0.25, 1.0),
+            ncols=len(steps) if lines == 1 else 2,
             handlelength=0.9,
             handletextpad=0.4,
             columnspacing=1.0,
@@ -205,18 +210,23 @@ def experts(tune: Json, prefix: str) -> Plot | None:
     ]
     if len(rows) < 2:
         return None
+    widths, everything = [row["width"] for row in rows], rows[-1].get("of")
+    labels: list[Label] = []
     with axes() as ax:
-        ax.plot(
-            [row["width"] for row in rows],
-            [row["distinct"] for row in rows],
-            color=step_colour(0),
-            marker="o",
-        )
+        ax.plot(widths, [row["distinct"] for row in rows], color=step_colour(0), marker="o")
+        if all(row.get("independent") is not None for row in rows) and not rows[-1].get("bound"):
+            alone = [row["independent"] for row in rows]
+            ax.plot(widths, alone, color=MUTED, linestyle=(0, (2, 2)), linewidth=1.2)
+            labels += [
+                (alone[-1], "if routed alone", MUTED),
+                (rows[-1]["distinct"], "measured", step_colour(0)),
+            ]
+        if everything:
+            ax.axhline(everything, color=MUTED, linewidth=1)
+            labels.append((everything, f"all {number(everything)}", MUTED))
         ax.set_xlim(left=0)
-        ax.set_ylim(0, max([row["distinct"] for row in rows] + [rows[-1].get("of") or 0]) * 1.05)
-        if rows[-1].get("of"):
-            ax.axhline(rows[-1]["of"], color=MUTED, linewidth=1)
-            label_points(ax, [(rows[-1]["of"], f"all {number(rows[-1]['of'])}", MUTED)])
+        ax.set_ylim(0, max(ax.get_ylim()[1], everything or 0) * 1.05)
+        label_points(ax, labels)
         ax.set_xlabel("width verified, tokens")
         ax.set_ylabel("distinct experts read")
         alt = "; ".join(f"{number(row['distinct'])} at width {row['width']}" for row in rows)

@@ -19,6 +19,7 @@ from ddtool.bench.report.values import (
     share,
     steps_of,
     verify_curves,
+    where_of,
 )
 
 MOST_ARMS = 16
@@ -31,6 +32,7 @@ def tune_tables(tune: Json) -> list[RenderableType]:
         *head(tune),
         *spoilers(tune),
         *recommendation(tune),
+        *other_loads(tune),
         *checks(tune),
         *curves(tune),
         *acceptance(tune),
@@ -47,6 +49,14 @@ def recommendation(tune: Json) -> list[RenderableType]:
         return []
     made: list[RenderableType] = [Words(advice(tune), "bold green"), Words(str(found.get("why") or ""))]
     return [*made, "", Verbatim(str(found["overlay"]))] if found.get("overlay") else made
+
+
+def other_loads(tune: Json) -> list[RenderableType]:
+    """What to use at each load, where more than one was asked about."""
+    rows = tune.get("by_load") or []
+    if len(rows) < 2:
+        return []
+    return ["", *(Words(f"{where_of(row)}: {row.get('why')}") for row in rows)]
 
 
 def checks(tune: Json) -> list[RenderableType]:
@@ -99,11 +109,12 @@ def acceptance(tune: Json) -> list[RenderableType]:
             measured("topk", rows, "topk"),
             measured("predicted", rows, "predicted"),
             measured("measured", rows, "measured"),
+            measured("±", rows, "error"),
         ]
     )
     values = [look(row, "predicted") for row in rows]
     bars = Bars(values, max((value for value in values if value), default=0))
-    names = [number(row.get("budget")) for row in rows]
+    names = ["chain" if row.get("budget") == 0 else number(row.get("budget")) for row in rows]
     return ["", Sheet("tokens a round by budget", Column("budget", names), [[*columns, bars]])]
 
 
@@ -164,6 +175,7 @@ def experts(tune: Json) -> list[RenderableType]:
         [
             measured("experts", rows, "distinct"),
             measured("of", rows, "of"),
+            measured("if routed alone", rows, "independent"),
             Bars(shares, 1.0),
             Column("", [share(value, "") for value in shares]),
         ]
