@@ -165,10 +165,22 @@ def notes(profile: Profile | None, made: Design, loaded: Mapping[str, Workload])
                 "time the prefix cache may know them"
             )
     most = profile.flag("max-running-requests") if profile else None
-    waiting = [cell.key for cell in made.cells if isinstance(most, int) and (cell.concurrency or 0) > most]
+    most = most if isinstance(most, int) else None
+    waiting = [cell.key for cell in made.cells if most and (cell.concurrency or 0) > most]
     if waiting:
         found.append(
             f"{', '.join(waiting)}: the server runs {most} requests at once (max-running-requests), the others wait"
+        )
+    captured = (
+        max(profile.graphs.bs or [profile.graphs.max_bs or 0]) if profile and profile.graphs.enabled else 0
+    )
+    eager = [
+        cell.key for cell in made.cells if 0 < captured < min(cell.concurrency or 0, most or MOST_CONCURRENCY)
+    ]
+    if eager:
+        found.append(
+            f"{', '.join(eager)}: graphs are captured for {captured} requests at most (graphs.max_bs), and larger "
+            "batches are decoded without"
         )
     if made.lossless and made.temperature == 0 and "plain" not in made.arms:
         found.append("losslessness is judged against plain decoding, and plain does not take part")

@@ -76,6 +76,13 @@ def prepare(
         fetch(deployment.agent, resumed)
         about = resumed.run
     done, attempts = (resumed.done(), resumed.attempts()) if resumed else ({}, {})
+    left = passes.without(passes.visits(design), done)
+    if resumed and left and held(deployment.agent, resumed) < resumed.size:
+        raise UsageError(
+            f"{deployment.host} no longer has what it measured of {resumed.path.name}: nothing can be added to it",
+            why="`ddtool remove` takes it away, and so do 20 newer runs",
+            hint="begin anew without --resume; what was measured stays here",
+        )
     return Measurement(
         profile=profile,
         design=design,
@@ -83,7 +90,7 @@ def prepare(
         built=built,
         facts=facts,
         about=about,
-        left=passes.without(passes.visits(design), done),
+        left=left,
         attempts=attempts,
         state=deployment.state,
         run=deployment.agent.host.run,
@@ -190,12 +197,16 @@ def stop(agent: Agent, ident: str) -> bool:
 
 def fetch(agent: Agent, into: Folder) -> int:
     """Copy what the host has of the run's samples and this machine has not. Returns how many bytes that was."""
-    begun = into.size
-    held = next((row["bytes"] for row in agent.call("bench.list") if row["run"] == into.path.name), 0)
-    while into.size < held:
+    begun, most = into.size, held(agent, into)
+    while into.size < most:
         piece = agent.call("bench.fetch", run=into.path.name, offset=into.size)
         into.append_copy(zlib.decompress(base64.b64decode(piece["data"])), piece["offset"])
     return into.size - begun
+
+
+def held(agent: Agent, run: Folder) -> int:
+    """How many bytes of samples the host has of this run."""
+    return next((int(row["bytes"]) for row in agent.call("bench.list") if row["run"] == run.path.name), 0)
 
 
 def folder_of(agent: Agent, name: str) -> Folder:

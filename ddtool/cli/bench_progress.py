@@ -27,7 +27,7 @@ class Watch:
     def __enter__(self) -> Self:
         console = output.stderr()
         if console.is_terminal:
-            self._live = console.status("starting")
+            self._live = console.status("starting", refresh_per_second=4)
             self._live.start()
         return self
 

@@ -178,7 +178,7 @@ def test_two_visits_an_objective_and_a_second_look(deployed: Sandbox) -> None:
     assert again["cells"] == result["cells"] and folder.samples_path.read_bytes() == mine
 
 
-def test_interrupted_and_resumed() -> None:
+def test_interrupted_and_resumed(deployed: Sandbox) -> None:
     words = [*SHORT, "--repeats", "12", "--visits", "1"]
     running = Running(*words)
     running.until_it_says("pass 4 of 24")
@@ -188,6 +188,11 @@ def test_interrupted_and_resumed() -> None:
     folder = store.runs()[0]
     kept, done = folder.samples_path.read_bytes(), folder.done()
     assert 4 <= len(done) < 24
+    on_host = f"/var/lib/ddtool/bench/{folder.path.name}"
+    output(deployed, f"mv {on_host} /root/elsewhere")
+    lost = ddtool("bench", "--yes", "--resume", folder.path.name)
+    output(deployed, f"mv /root/elsewhere {on_host}")
+    assert lost.returncode == 2 and "no longer has what it measured" in lost.stderr
     result = bench("--resume", folder.path.name)
     assert folder.samples_path.read_bytes().startswith(kept)
     assert {name: folder.done()[name] for name in done} == done

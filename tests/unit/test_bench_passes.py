@@ -23,7 +23,9 @@ ARMS = ["plain", "chain", "tree:16", "tree:32:4"]
 WORK = Workload("code", [Prompt({"text": f"prompt {number}"}) for number in range(32)])
 
 
-def cell(concurrency: int | None = 1, rate: float | None = None, temperature: float = 0.0, prompts: int = 8) -> Cell:
+def cell(
+    concurrency: int | None = 1, rate: float | None = None, temperature: float = 0.0, prompts: int = 8
+) -> Cell:
     return Cell("code", concurrency, rate, temperature, prompts, 64)
 
 
@@ -86,7 +88,9 @@ def test_what_is_left_is_what_has_no_end_in_the_same_order(made: Design, data: s
     every = [one.ident for visit in planned for one in visit.passes]
     done = data.draw(st.sets(st.sampled_from(every)))
     left = passes.without(planned, done)
-    assert [one.ident for visit in left for one in visit.passes] == [ident for ident in every if ident not in done]
+    assert [one.ident for visit in left for one in visit.passes] == [
+        ident for ident in every if ident not in done
+    ]
     assert all(visit.passes for visit in left)
 
 
@@ -96,7 +100,11 @@ def test_a_design_survives_json(made: Design) -> None:
 
 
 def test_keys_of_cells() -> None:
-    assert [cell(16).key, cell(None, 2.5).key, cell(1, None, 0.6).key] == ["code-c16", "code-r2.5", "code-c1-t0.6"]
+    assert [cell(16).key, cell(None, 2.5).key, cell(1, None, 0.6).key] == [
+        "code-c16",
+        "code-r2.5",
+        "code-c1-t0.6",
+    ]
 
 
 def test_a_pass_asks_the_same_of_every_arm() -> None:
@@ -125,13 +133,17 @@ def test_a_server_is_warmed_up_once_for_each_cell_with_prompts_that_are_not_meas
         assert len(spec["warmup"]) == spec["concurrency"]
         assert not measured & {item["prompt"] for item in spec["warmup"]}
         assert all(
-            item["body"]["sampling_params"]["max_new_tokens"] == passes.WARMUP_TOKENS for item in spec["warmup"]
+            item["body"]["sampling_params"]["max_new_tokens"] == passes.WARMUP_TOKENS
+            for item in spec["warmup"]
         )
     assert specs[0]["attempt"] == 3 and specs[1]["attempt"] == 1
 
 
 def test_answers_are_kept_where_losslessness_needs_them() -> None:
-    greedy, hot = design(lossless=True), design(lossless=True, cells=[cell(1, temperature=1.0)], temperature=1.0)
+    greedy, hot = (
+        design(lossless=True),
+        design(lossless=True, cells=[cell(1, temperature=1.0)], temperature=1.0),
+    )
     kept = {
         one.ident
         for one in passes.alternating(greedy)
@@ -155,9 +167,17 @@ def test_an_answers_length_is_the_prompts_own_or_the_designs() -> None:
 
 @pytest.mark.parametrize(
     ("concurrency", "prompts", "lossless", "expected"),
-    [(1, None, False, 8), (16, None, False, 32), (64, None, False, 64), (4, 3, False, 3), (1, None, True, 32)],
+    [
+        (1, None, False, 8),
+        (16, None, False, 32),
+        (64, None, False, 64),
+        (4, 3, False, 3),
+        (1, None, True, 32),
+    ],
 )
-def test_how_many_prompts_a_pass_has(concurrency: int, prompts: int | None, lossless: bool, expected: int) -> None:
+def test_how_many_prompts_a_pass_has(
+    concurrency: int, prompts: int | None, lossless: bool, expected: int
+) -> None:
     (found,) = passes.cells(
         [WORK], [concurrency], [], temperature=0, tokens=9, prompts=prompts, lossless=lossless
     )
@@ -199,6 +219,13 @@ class TestAsked:
         said = asked.notes(profile, made, {"code": WORK})
         assert any("code-c64: 64 requests a pass of 32 prompts" in word for word in said)
         assert any("code-c64: the server runs 4 requests at once" in word for word in said)
+
+    def test_batches_for_which_no_graph_is_captured_are_said(self) -> None:
+        profile = load("k26-ddtree", ["server_args.max-running-requests=16"])
+        made = self.made(concurrency="4,8")
+        (said,) = [word for word in asked.notes(profile, made, {"code": WORK}) if "graphs" in word]
+        assert said.startswith("code-c8: graphs are captured for 4 requests at most")
+        assert not any("graphs" in word for word in asked.notes(load("k26-ddtree"), made, {"code": WORK}))
 
     @pytest.mark.parametrize("text", ["0", "1,1", "a", "1,", "-2", "1.5", "4096", ""])
     def test_no_concurrency(self, text: str) -> None:
