@@ -29,6 +29,7 @@ def of_host(
         **ours(),
         "wheels": {**venv.get("dists", {}), "sglang": (venv.get("sglang") or {}).get("identity")},
         "patches": {patch["name"]: patch["sha"] for patch in facts["diagnostics"].get("patches", [])},
+        "modified": sorted((venv.get("sglang") or {}).get("modified", [])),
         "engine": next((one.meta["engine"] for one in releases.values() if one.meta["engine"]), None),
         "releases": {arm: release.digest[:16] for arm, release in releases.items()},
         "flags": {arm: release.meta["config"] for arm, release in releases.items()},

@@ -53,12 +53,6 @@ def prepare(
     releases = {name: one.release for name, one in built.items()}
     prints = fingerprint.of_host(facts, releases, design, workloads)
     if resumed is None:
-        warnings = [
-            *remarks,
-            *all_arms.forced_differences(wanted, profile),
-            *asked.notes(profile, design, workloads),
-            *filter(None, [objective.not_judged(profile.objective, design.own, concurrencies(design))]),
-        ]
         about = bench_run.begin(
             design,
             profile=profile.name,
@@ -66,7 +60,7 @@ def prepare(
             workloads=typed,
             fingerprint=prints,
             taints=[*taint.of_facts(facts), *taint.of_profile(profile)],
-            warnings=warnings,
+            warnings=[*remarks, *warnings_of(profile, wanted, design, workloads)],
             wanted=profile.objective,
             how=how,
             dtype=dtype_of(on_host(profile, facts)),
@@ -99,14 +93,23 @@ def prepare(
     )
 
 
+def warnings_of(
+    profile: Profile, wanted: Sequence[Arm], design: Design, workloads: Mapping[str, Workload]
+) -> list[str]:
+    unjudged = objective.not_judged(
+        profile.objective, design.own, [cell.concurrency for cell in design.cells]
+    )
+    return [
+        *all_arms.forced_differences(wanted, profile),
+        *asked.notes(profile, design, workloads),
+        *([unjudged] if unjudged else []),
+    ]
+
+
 def dtype_of(profile: Profile) -> str | None:
     """What the target's logits are in, as far as profile and checkpoint say."""
     given, shape = profile.flag("dtype", "auto"), profile.model.shape
     return str(given) if given != "auto" else (shape.dtype if shape else None)
-
-
-def concurrencies(design: Design) -> list[int | None]:
-    return [cell.concurrency for cell in design.cells]
 
 
 def build(deployment: Deployment, wanted: Sequence[Arm]) -> tuple[str, dict[str, Built], list[str]]:
