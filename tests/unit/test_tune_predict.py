@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -79,6 +80,21 @@ def test_timings_are_what_the_machine_took():
     assert (one.workload, one.concurrency, one.context, one.shape) == ("code", 1, 100, Shape(32, 8))
 
 
+@pytest.mark.parametrize(
+    ("cell", "workload", "concurrency"),
+    [
+        ("code-c16", "code", 16),
+        ("code-c1-t0.7", "code-t0.7", 1),
+        ("synthetic-512-64-c4", "synthetic-512-64", 4),
+    ],
+)
+def test_a_cells_name_is_a_workload_and_a_load(cell, workload, concurrency):
+    (one,) = Machine(TEXTS[:2], k26).passes(["chain"], [1])
+    (found,) = timings([replace(one, id=replace(one.id, cell=cell))], TOPK)
+    assert (found.workload, found.concurrency) == (workload, concurrency)
+    assert timings([replace(one, id=replace(one.id, cell="code-r2.5"))], TOPK) == []
+
+
 def test_a_pass_with_a_failed_request_is_no_timing():
     (one,) = Machine(TEXTS[:2], k26).passes(["chain"], [1])
     broken = {**one.samples[0], "error": "gone"}
@@ -130,7 +146,7 @@ def test_what_is_recommended_is_never_3_percent_below_the_best_that_was_tried(se
     rates: dict[Shape, list[float]] = {}
     for one in timings(passes, TOPK):
         rates.setdefault(one.shape, []).append(one.tok_s)
-    said = recommend.measured(rates)
+    said = recommend.measured(rates, [0] * 5)
     assert median(rates[said.shape]) >= 0.97 * max(median(found) for found in rates.values())
 
 
@@ -154,8 +170,11 @@ def test_neighbours_are_a_smaller_and_a_larger_tree_where_there_are_such():
 
 
 def test_one_measurement_says_nothing_about_the_next():
-    assert recommend.measured({CHAIN: [100.0], Shape(32, 8): [102.0]}).is_chain
-    sure = recommend.measured({CHAIN: [100.0, 101, 99], Shape(32, 8): [102.0, 103, 101]})
+    one = recommend.measured({CHAIN: [100.0], Shape(32, 8): [102.0]}, [0])
+    assert one.is_chain
+    assert "too few passes" in one.why
+    chain = [100.0, 101, 99, 100, 102]
+    sure = recommend.measured({CHAIN: chain, Shape(32, 8): [1.02 * rate for rate in chain]}, [0, 0, 0, 1, 1])
     assert not sure.is_chain
     assert sure.error < 0.01
 

@@ -75,7 +75,8 @@ def choice(found: Found, load: Load) -> Choice:
     """What to use for a load: as it was verified, or as it is predicted where it was not."""
     rates = found.rates(found.verified, load)
     if CHAIN in rates and len(rates) > 1:
-        return recommend.measured(rates)
+        starts = [one.visit for one in found.verified if one.shape == CHAIN and _is(one, load)]
+        return recommend.measured(rates, starts)
     return recommend.predicted(found.predictor, load, found.shapes)
 
 

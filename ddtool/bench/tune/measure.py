@@ -17,6 +17,7 @@ from ddtool.bench.tune import plan
 from ddtool.bench.tune.reading import TRACE_FILE
 from ddtool.bench.workloads import Workload
 from ddtool.deploy.deployment import Deployment
+from ddtool.errors import DdtoolError, HostError
 from ddtool.transport.agent import Agent
 
 
@@ -39,7 +40,7 @@ def prepare(
     if (
         resumed is not None
         and visit.passes[0].ident in resumed.done()
-        and (resumed.path / TRACE_FILE).exists()
+        and has_trace(deployment.agent, resumed)
     ):
         return made
     path = f"{deployment.state}/bench/{made.about['run']}/{TRACE_FILE}"
@@ -49,12 +50,26 @@ def prepare(
     return replace(made, built={**made.built, **built}, left=[*made.left, visit])
 
 
-def fetch_trace(agent: Agent, folder: Folder) -> None:
-    """Copy what the host has of the trace and this machine has not."""
+def has_trace(agent: Agent, folder: Folder) -> bool:
+    """Whether it is here, or still on the host and then here: the link may have been cut before it was copied."""
     path = folder.path / TRACE_FILE
-    with path.open("ab") as file:
+    if not path.exists():
+        try:
+            fetch_trace(agent, folder)
+        except HostError:
+            raise
+        except DdtoolError:  # the host has cleared it away
+            return False
+    return True
+
+
+def fetch_trace(agent: Agent, folder: Folder) -> None:
+    """Copy the host's trace. What stands under its name is whole."""
+    aside = folder.path / f"{TRACE_FILE}.partial"
+    with aside.open("wb") as file:
         while True:
             piece = agent.call("bench.fetch", run=folder.path.name, offset=file.tell(), file=TRACE_FILE)
             file.write(zlib.decompress(base64.b64decode(piece["data"])))
             if piece["next"] >= piece["size"]:
-                return
+                break
+    aside.replace(folder.path / TRACE_FILE)

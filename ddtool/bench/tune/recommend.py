@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import fmean, median, stdev
+from statistics import median
 
+from ddtool.bench.statistics import paired_ratio
 from ddtool.bench.tune.predict import Load, Predictor
 from ddtool.bench.tune.trees import CHAIN, Shape
 
 CLOSE = 0.03  # a tree that gains this much is not given up for being uncertain: what is lost stays below it
 EQUAL = 0.005  # what no prediction can tell apart
 NEIGHBOUR = 1.4  # factor between the budgets that a recommendation is tried against
-T95 = {
-    1: 12.7,
-    2: 4.3,
-    3: 3.18,
-    4: 2.78,
-    5: 2.57,
-    6: 2.45,
-    7: 2.36,
-    8: 2.31,
-    9: 2.26,
-}  # by degrees of freedom
+UNKNOWN = 1.0  # the error where too few pairs were measured to have one
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,8 @@ def predicted(predictor: Predictor, load: Load, shapes: Sequence[Shape]) -> Choi
 def choose(best: Shape, gain: float, error: float, how: str) -> Choice:
     """gain: of the best tree over the chain; error: how far it may be off. how: `predicted` or `measured`."""
     tree = f"budget {best.budget}, top-k {best.topk}"
-    told = f"{how} {gain:+.1%} over the chain, ±{error:.1%}"
+    about = f"±{error:.1%}" if error < UNKNOWN else "from too few passes to say how surely"
+    told = f"{how} {gain:+.1%} over the chain, {about}"
     if gain > min(error, CLOSE):
         unsure = "" if gain > error else "; not certain, so measure again with more repeats"
         return Choice(best, best, gain, error, f"use the tree: {tree} is {told}{unsure}")
@@ -76,20 +67,13 @@ def neighbours(shape: Shape, block: int, most: int) -> list[Shape]:
     return [Shape(budget, shape.topk) for budget in sorted(dict.fromkeys(fitting[:2]))]
 
 
-def measured(rates: Mapping[Shape, Sequence[float]]) -> Choice:
-    """The final word: from passes of the chain and of trees, the n-th of each measured next to each other.
+def measured(rates: Mapping[Shape, Sequence[float]], starts: Sequence[int]) -> Choice:
+    """The final word: from passes of the chain and of trees, the n-th of each measured in the same repeat.
 
-    Raises KeyError without the chain, ValueError without a tree.
+    starts: the server start of each. Raises KeyError without the chain, ValueError without a tree.
     """
-    chain = rates[CHAIN]
     best = max((shape for shape in rates if not shape.is_chain), key=lambda shape: median(rates[shape]))
-    ratios = [tree / base for tree, base in zip(rates[best], chain, strict=False)]
-    return choose(best, median(ratios) - 1, half_width(ratios), "measured")
-
-
-def half_width(ratios: Sequence[float]) -> float:
-    """Of the 95 % interval of their mean; 1.0 from a single one, which says nothing about the next."""
-    if len(ratios) < 2:
-        return 1.0
-    t = T95.get(len(ratios) - 1, 2.1)
-    return t * stdev(ratios) / sqrt(len(ratios)) / fmean(ratios)
+    pairs = min(len(rates[best]), len(rates[CHAIN]), len(starts))
+    ratio = paired_ratio(rates[best][:pairs], rates[CHAIN][:pairs], starts[:pairs])
+    error = UNKNOWN if ratio.low is None or ratio.high is None else (ratio.high - ratio.low) / 2
+    return choose(best, ratio.ratio - 1, error, "measured")
