@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ class Watch:
         self._standing = standing
         self._live: Status | None = None
         self._begun: dict[str, float] = {}
+        self._heard = 0
 
     def __enter__(self) -> Self:
         console = output.stderr()
@@ -38,7 +40,20 @@ class Watch:
             self._live.stop()
             self._live = None
 
+    def again(self) -> Callable[[Event], None]:
+        """For a transaction that is followed from its beginning a second time: what was heard is not said again."""
+        known = self._heard
+
+        def event(event: Event) -> None:
+            nonlocal known
+            known -= 1
+            if known < 0:
+                self.event(event)
+
+        return event
+
     def event(self, event: Event) -> None:
+        self._heard += 1
         if event["event"] == "pass":
             self._pass(event)
             return

@@ -155,20 +155,21 @@ def watched(
     from ddtool.deploy.apply import raise_for
 
     standing = Progress(measurement.left, on_host.start_s(measurement.facts), len(folder.done()))
+    watch = Watch(standing)
     try:
-        with Watch(standing) as watch:
+        with watch:
             result = host_run.run(deployment.agent, transaction, watch.event)
     except KeyboardInterrupt:
         output.words("interrupted: the host ends the benchmark and puts everything back", "yellow")
         agent = deployment.reconnect()  # the old connection may be in the middle of a frame
         if host_run.stop(agent, transaction["id"]):
-            host_run.attach(agent, Watch(standing).event, transaction["id"])
+            host_run.attach(agent, watch.again(), transaction["id"])
         host_run.fetch(agent, folder)
         output.words(kept(folder), "bold")
         raise
     host_run.fetch(deployment.agent, folder)
     if not result["ok"]:
-        crashes.tell(deployment.agent, deployment.unit, deployment.profile, result, Watch(standing).event)
+        crashes.tell(deployment.agent, deployment.unit, deployment.profile, result, watch.event)
         output.words(kept(folder), "bold")
     raise_for(result)
     output.words(put_back(result), "green")

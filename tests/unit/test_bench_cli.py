@@ -201,6 +201,18 @@ def test_off_a_terminal_a_pass_is_one_line(capfd: pytest.CaptureFixture[str]) ->
     assert lines == ["pass 1 of 2: chain/code-c1/v0/r0, 120.0 tok/s, 4 s left"]
 
 
+def test_what_was_said_before_an_interruption_is_not_said_again(capfd: pytest.CaptureFixture[str]) -> None:
+    events = [{"event": "step", "number": number, "title": "t", "elapsed_s": number} for number in range(4)]
+    watch = Watch(Progress([], 0.0))
+    for event in events[:2]:
+        watch.event(event)
+    again = watch.again()
+    for event in events:
+        again(event)
+    said = [line.split("[")[1][0] for line in capfd.readouterr().err.splitlines()]
+    assert said == ["0", "1", "2", "3"]
+
+
 def test_results_are_read_from_a_file_or_a_run(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(json.dumps({"schema": "ddtool.bench/1"}))
