@@ -15,7 +15,8 @@ from .errors import Unhealthy
 from .gate import JOURNAL_LINES, Gate, eager_only
 from .load_gpu import Sampler
 from .run import Run
-from .steps import Before, Step, keep_evidence
+from .service_steps import keep_evidence
+from .steps import Before, Step
 
 EVERY_S = 1.0  # between two reports of one pass
 ENDING_S, POLL_S = 2.0, 0.1

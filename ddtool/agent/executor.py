@@ -25,6 +25,7 @@ from .experiment_steps import EXPERIMENT_STEPS
 from .install_steps import INSTALL_STEPS
 from .registry import Context
 from .run import Run, is_dead, records, transactions
+from .service_steps import SERVICE_STEPS
 from .steps import STEPS, Files, Step
 
 KEPT_TRANSACTIONS = 10
@@ -91,6 +92,7 @@ def execute(this: Run) -> Dict[str, Any]:
         if not committed(this):  # SIGTERM may come between the commit and the next line
             result = failure(error)
             this.emit("failed", message=result["error"]["message"])
+            this.interrupted = isinstance(error, Terminated)
             result.update(undo_all(this))
             return {**result, **this.notes}
     if temporary:
@@ -125,7 +127,7 @@ def failure(error: BaseException) -> Dict[str, Any]:
 
 
 def steps_of(this: Run) -> List[Step]:
-    kinds = {**STEPS, **EXPERIMENT_STEPS, **ADOPT_STEPS, **INSTALL_STEPS, **BENCH_STEPS}
+    kinds = {**STEPS, **SERVICE_STEPS, **EXPERIMENT_STEPS, **ADOPT_STEPS, **INSTALL_STEPS, **BENCH_STEPS}
     return [kinds[item["step"]](number, item) for number, item in enumerate(this.plan["steps"])]
 
 
@@ -189,6 +191,7 @@ def settle_dead(this: Run) -> List[Dict[str, Any]]:
                 shutil.rmtree(folder)  # killed before it began, or after its plan was over and done with
             continue
         dead = Run(this.ctx, folder.name, heard_by=this)  # undoing may start a service, which takes its time
+        dead.interrupted = True
         if committed(dead):
             finish_steps(dead)
             outcome: Dict[str, Any] = {"ok": True, "settled": "finished"}

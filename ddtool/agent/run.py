@@ -45,6 +45,7 @@ class Run:
         self.unit: str = self.plan["unit"]
         self.notes: Dict[str, Any] = {}
         self.mixed = False
+        self.interrupted = False  # killed or stopped: it is undone though nothing of it has failed
         self._begun = time.monotonic()
         self._progress = (self.folder / PROGRESS).open("a", buffering=1)
 

@@ -30,9 +30,10 @@ def deployed(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     return current
 
 
-def gate_steps(release: Mapping[str, Any]) -> list[dict[str, Any]]:
+def gate_steps(release: Mapping[str, Any], *, keep: bool = False) -> list[dict[str, Any]]:
+    """`keep`: what is started is what ran before, so an interruption is no reason to stop it."""
     return [
-        {"step": "start", "gate": release["gate"], "stop_s": release["stop_s"]},
+        {"step": "start", "gate": release["gate"], "stop_s": release["stop_s"], "keep": keep},
         {"step": "gate", "release": release["id"], "gate": release["gate"]},
     ]
 
@@ -60,7 +61,9 @@ def plan_stop(name: str, facts: Mapping[str, Any]) -> Plan:
 
 def plan_restart(name: str, facts: Mapping[str, Any]) -> Plan:
     release = deployed(name, facts)
-    steps = [{"step": "stop", "stop_s": release["stop_s"], "restore": False}, *gate_steps(release)]
+    # Undone because it fails, it stays down: it would fail again. Undone because it was interrupted, it runs again.
+    stop = {"step": "stop", "stop_s": release["stop_s"], "restore": "interrupted"}
+    steps = [stop, *gate_steps(release, keep=True)]
     changes = [Change("run", f"restart {name}", f"release {release['id']}")]
     return Plan("restart", name, release["id"], changes, steps, away(facts))
 

@@ -202,6 +202,16 @@ def test_a_crash_in_a_half_done_change_is_not_restarted_into_it(world: World) ->
     world.recover("a crash")
 
 
+@pytest.mark.parametrize(("where", "nth"), [("start", 2), ("record", 12)])
+def test_a_restart_that_is_interrupted_leaves_the_service_running(world: World, where: str, nth: int) -> None:
+    """After its stop; and when the service has started already, which is then not stopped again."""
+    kill_in(world, "restart", where, nth)
+    before = output(world.host, f"systemctl show {UNIT} -p InvocationID --value")
+    world.recover(where)
+    after = output(world.host, f"systemctl show {UNIT} -p InvocationID --value")
+    assert (after == before) == (where == "record")
+
+
 def test_the_loser_of_a_race_for_the_lock_leaves_nothing_to_settle(world: World) -> None:
     host, state = world.host, "/var/lib/ddtool"
     owner = {"txn": "x", "kind": "deploy", "unit": UNIT, "who": "somebody@else", "since_unix": 1.0}

@@ -17,7 +17,7 @@ from ddtool.deploy.plan import Plan
 from ddtool.sandbox import Sandbox, exec_inside
 
 UNIT = "sglang-mini"
-FAST = ["health.concurrent=1", "health.max_tokens=6"]
+FAST = ["health.concurrent=1", "health.max_tokens=6", "service.deadlines.start_s=60"]
 VARIANTS = {"A": FAST, "B": [*FAST, "server_args.context-length=2048"], "C": [*FAST, "env.MINI_CRASH=start"]}
 PATCH: dict[str, Any] = {
     "schema": "ddtool.patch/1",
@@ -182,6 +182,7 @@ OPERATIONS: dict[str, tuple[Callable[[Deployment], Plan], str]] = {
     "diag enable without restart": (toggle(True, restart=False), "A"),
     "restore": (toggle(False), "A"),
     "restore without restart": (toggle(False, restart=False), "A"),
+    "restart": (Deployment.plan_restart, "A"),
     "start": (Deployment.plan_start, "A"),
     "stop": (Deployment.plan_stop, "A"),
     "remove": (Deployment.plan_remove, "A"),

@@ -208,23 +208,23 @@ def crash_service(case: Case) -> None:
 INJECTIONS = {
     item.name: item
     for item in (
-        Injection("operator killed", kill_operator, points=2),
-        Injection("executor killed", nothing, when=KILLED, points=3),
+        Injection("operator killed", kill_operator),
+        Injection("executor killed", nothing, when=KILLED, points=2),
         Injection("link cut", cut),
         Injection("link stalled", stall, healthy_link),
         Injection("link delayed", delay, healthy_link, when=THROUGHOUT),
         Injection("link lossy", lose_packets, healthy_link, when=THROUGHOUT),
         Injection("sshd gone", end_sshd, start_sshd),
         Injection("second operator", second_operator),
-        Injection("host rebooted", reboot, ends_runs=True, points=2),
+        Injection("host rebooted", reboot, ends_runs=True),
         Injection("power cut", power_cut, ends_runs=True, points=2),
-        Injection("disk full: root", fill_root, empty_root, points=2),
-        Injection("disk full: state", fill_state, common_disk, prepare=own_state_disk, points=2),
-        Injection("disk full: /run", fill_run, empty_run, points=2),
-        Injection("read-only", read_only, healthy_link, points=2),
+        Injection("disk full: root", fill_root, empty_root),
+        Injection("disk full: state", fill_state, common_disk, prepare=own_state_disk),
+        Injection("disk full: /run", fill_run, empty_run),
+        Injection("read-only", read_only, healthy_link),
         Injection("clock forward", step_forward, right_clock),
         Injection("clock back", step_back, right_clock),
         Injection("journal vacuumed", vacuum),
-        Injection("systemd restarts the unit", crash_service, ends_runs=True, points=2),
+        Injection("systemd restarts the unit", crash_service, ends_runs=True),
     )
 }

@@ -26,6 +26,7 @@ Make = Callable[[Deployment], Plan]
 HELD = "/run/held"
 # The unit waits 10 s before a restart; here it must come while a change is under way.
 SOON = "[Service]\nRestartSec=200ms\n"
+DEADLINES = {"start_s": 60, "stop_s": 5, "request_s": 10}
 SMALL_DISK = "256m"  # of all stages, so that it can be filled
 
 
@@ -102,7 +103,11 @@ def made_by_hand(host: Sandbox, folder: Path) -> Stage:
         json.dumps(
             {
                 "extends": str(mini.PROFILE),
-                "service": {"unit": handmade.NAME, "api_key": "${env:SGLANG_API_KEY}"},
+                "service": {
+                    "unit": handmade.NAME,
+                    "api_key": "${env:SGLANG_API_KEY}",
+                    "deadlines": DEADLINES,
+                },
                 "health": {"concurrent": 1, "max_tokens": 6},
             }
         )
@@ -120,6 +125,7 @@ def bare(host: Sandbox, folder: Path) -> Stage:
     given = yaml.safe_load(mini.PROFILE.read_text())
     given["engine"].update(install="managed", wheelhouse=str(folder / "house"))
     given["health"].update(concurrent=1, max_tokens=6)
+    given["service"]["deadlines"] = DEADLINES
     path = folder / "managed.yaml"
     path.write_text(yaml.safe_dump(given))
     mini.install_models(host)

@@ -1,4 +1,4 @@
-"""The cells of a folder as one table."""
+"""The cells of a folder as one table, and that table in docs/faults.md."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from typing import Any
 from support.matrix.injections import INJECTIONS
 from support.matrix.verbs import VERBS
 
-SHORT = {
-    "finished": "F",
-    "undone": "U",
-    "refused, nothing touched": "R",
-}
+SHORT = {"finished": "F", "undone": "U", "refused, nothing touched": "R"}
+BEGIN, END = "<!-- begin: written by tests/host/fault_matrix.py -->", "<!-- end -->"
+Cell = dict[str, Any]
 
 
-def cells(folder: Path) -> list[dict[str, Any]]:
+def cells(folder: Path) -> list[Cell]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*-on-*.json"))]
 
 
 def losses(folder: Path) -> list[str]:
-    return [
-        f"{cell['verb']} × {cell['fault']}: {cell['outcome']}"
-        for cell in cells(folder)
-        if "LOSS" in cell["outcome"]
-    ]
+    """`VERB × FAULT: what` of every broken promise."""
+    return [f"{cell['verb']} × {cell['fault']}: {cell['outcome']}" for cell in cells(folder) if is_loss(cell)]
 
 
 def write(folder: Path) -> str:
@@ -36,43 +31,49 @@ def write(folder: Path) -> str:
     return text
 
 
-def page(found: list[dict[str, Any]]) -> str:
+def put_into(document: Path, table: str) -> None:
+    """The table between the two marks of a page."""
+    head, _, rest = document.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    document.write_text(f"{head}{BEGIN}\n\n{table}\n{END}{tail}")
+
+
+def page(found: list[Cell]) -> str:
     by_place = {(cell["verb"], cell["fault"]): cell for cell in found}
     faults = [name for name in INJECTIONS if any(place[1] == name for place in by_place)]
-    lines = [summary(found), ""]
-    lines.append("| | " + " | ".join(faults) + " |")
-    lines.append("|---" * (len(faults) + 1) + "|")
+    lines = [summary(found), "", "| | " + " | ".join(faults) + " |", "|---" * (len(faults) + 1) + "|"]
     for verb in VERBS:
         if any(place[0] == verb for place in by_place):
             row = [shown(by_place.get((verb, fault))) for fault in faults]
-            lines.append(f"| {verb} | " + " | ".join(row) + " |")
-    notes = sorted({note(cell) for cell in found if cell["outcome"].startswith("not applicable")})
-    return "\n".join([*lines, "", *(f"{item}  " for item in notes)]).rstrip() + "\n"
+            lines.append(f"| `{verb}` | " + " | ".join(row) + " |")
+    notes = sorted(note(cell) for cell in found if not cell["points"])
+    return "\n".join([*lines, "", *(f"- {item}" for item in notes)]).rstrip() + "\n"
 
 
-def shown(cell: dict[str, Any] | None) -> str:
+def is_loss(cell: Cell) -> bool:
+    return "LOSS" in cell["outcome"]
+
+
+def shown(cell: Cell | None) -> str:
     if cell is None:
-        return ""
-    if cell["outcome"].startswith("not applicable"):
-        return "–"
-    if "LOSS" in cell["outcome"]:
+        return "not run"
+    if is_loss(cell):
         return "**LOSS**"
     counts = Counter(SHORT[point["end"]] for point in cell["points"])
-    return " ".join(f"{letter}{count}" for letter, count in sorted(counts.items()))
+    return " ".join(f"{letter}{count}" for letter, count in sorted(counts.items())) or "–"
 
 
-def note(cell: dict[str, Any]) -> str:
-    return f"– {cell['verb']} × {cell['fault']}: {cell['outcome'].partition(': ')[2]}"
+def note(cell: Cell) -> str:
+    return f"–: {cell['verb']} × {cell['fault']}: {cell['outcome']}"
 
 
-def summary(found: list[dict[str, Any]]) -> str:
+def summary(found: list[Cell]) -> str:
     points = [point for cell in found for point in cell["points"]]
     ends = Counter(point["end"].partition(":")[0] for point in points)
     told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
     empty = sum(not cell["points"] for cell in found)
     missed = sum(point.get("reached") is False for point in points)
     return (
-        f"{len(found)} cells, {empty} of them not applicable; {len(points)} faults injected, at chosen acts of the "
-        f"command's executor ({missed} came after its end): {told}. "
-        f"Losses: {sum('LOSS' in cell['outcome'] for cell in found)}."
+        f"{len(found)} of {len(VERBS) * len(INJECTIONS)} cells, {empty} of them not applicable. {len(points)} faults: "
+        f"{told}. {missed} of them came too late, when the command was over. Losses: {sum(map(is_loss, found))}."
     )
