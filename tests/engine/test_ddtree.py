@@ -16,6 +16,7 @@ from support.ddtree import (
     BUDGET,
     DDTREE,
     PLAIN,
+    TOPK,
     TRACE,
     chain_accepts,
     drafts_after,
@@ -28,6 +29,9 @@ from support.ddtree import (
     verified,
 )
 from support.engine_server import Completion, EngineServer
+
+from ddtool.bench.tune import trace
+from ddtool.bench.tune.trees import needs
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -105,6 +109,18 @@ def test_every_round_accepts_what_the_heaps_tree_would(run):
         assert done == TOKENS
         assert len(run.rounds[completion.meta["id"]]) == completion.meta["spec_verify_ct"]
     assert tokens > 1.1 * chain, "a tree accepts more than its own first choices"
+
+
+def test_a_trace_holds_its_text_and_tune_takes_from_it_what_the_server_took(run):
+    lines = [json.dumps(record) for rounds in run.rounds.values() for record in rounds]
+    texts = {text.ids: text for text in trace.read(lines)}
+    for completion in run.found:
+        text = texts[tuple(completion.ids)]
+        rounds = run.rounds[completion.meta["id"]]
+        for root, record in zip(text.drafts, rounds, strict=True):
+            truth = text.ids[root + 1 :]
+            taken = sum(need <= BUDGET for need in needs(text.drafts[root], truth, TOPK, BUDGET))
+            assert record["accepted"] == min(taken, len(truth) - 1)
 
 
 def test_a_tree_sees_each_node_as_plain_decoding_sees_its_prefix(arms, run):

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="tests/engine/core/test_environment.
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from ddtool.bench.tune.experts import distinct, read_dump  # noqa: E402
 from ddtool.bench.tune.trees import Draft, best_first, chain_takes, exact_costs, needs  # noqa: E402
 from ddtool.engine.core.trees import TreeBuilder  # noqa: E402
 from ddtool.engine.core.walk import accept  # noqa: E402
@@ -58,3 +59,29 @@ def test_the_same_tokens_are_taken(shape, seed, coarse):
     assert sum(need <= budget for need in needs(said, truth, topk, 64)) == int(lengths)
     if budget == length and not any(ranks.tolist()):
         assert chain_takes(said, truth) == length
+
+
+def test_a_dump_of_sglangs_expert_recorder_is_read_without_torch(tmp_path):
+    """As `_DetailAccumulator.dump` of 0.5.12 and 0.5.13 writes it; rows behind a view's offset and stride as well."""
+    wide = torch.arange(2 * 6 * 8, dtype=torch.int32).view(2, 6, 8)
+    narrow = wide[:, :3, :]
+    records = [
+        {
+            "forward_pass_id": number,
+            "rank": 0,
+            "gatherer_key": "primary",
+            "input_ids": [1] * topk_ids.shape[1],
+            "positions": [0],
+            "extend_seq_lens": None,
+            "forward_mode": 3,
+            "topk_ids_of_layer": topk_ids,
+            "misc_objects": [],
+            "global_physical_count": torch.zeros(2, 384, dtype=torch.int32),
+        }
+        for number, topk_ids in enumerate((wide, narrow, wide + 1))
+    ]
+    path = tmp_path / "expert_distribution_recorder_1.0_0.pt"
+    torch.save({"records": records, "last_physical_to_logical_map": torch.arange(384)}, path)
+    assert read_dump(path, 6) == [wide.tolist(), (wide + 1).tolist()]
+    assert read_dump(path, 3) == [narrow.tolist()]
+    assert distinct(read_dump(path, 6), [1, 6]) == {1: 8, 6: 48}
