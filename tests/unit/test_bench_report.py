@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.bench_examples import example, numbers
+from support.bench_run import run, speeds
 
 from ddtool.bench.report import check_html, html
 from ddtool.bench.report.plots import apart, spread
 from ddtool.bench.report.plots import ticks as log_ticks
+from ddtool.bench.results import summarise
 from ddtool.errors import UsageError
 
 VOID = {"meta"}
@@ -222,6 +224,21 @@ def test_arms_keep_their_colour(pages: dict[str, str]) -> None:
     assert {arm: len(colours) for arm, colours in found.items()} == dict.fromkeys(found, 1)
     (colour,) = found["tree:12"]
     assert re.search(rf'<span class="key {colour}"></span>tree:12<', pages["both"])
+
+
+def test_what_a_run_writes_is_what_the_example_has() -> None:
+    """The examples are made up; their names are not."""
+    lines = [line for arm in ("chain", "tree:32") for line in speeds(arm, [100.0, 101.0, 102.0, 99.0, 100.5])]
+    written = summarise(run(arms=("chain", "tree:32")), lines)
+    mine, ours = example("result"), written["cells"][0]["arms"]["tree:32"]
+    assert written.keys() == mine.keys()
+    assert written["cells"][0]["cell"].keys() == mine["cells"][0]["cell"].keys()
+    assert written["cells"][0]["ratios"][0].keys() == mine["cells"][0]["ratios"][0].keys()
+    theirs = mine["cells"][0]["arms"]["tree:32"]
+    assert ours.keys() == theirs.keys()
+    for part in ("tok_s", "ttft_ms", "accept"):
+        assert ours[part].keys() == theirs[part].keys()
+    assert "Relative to the chain: code" in html(written)
 
 
 def test_the_same_result_gives_the_same_page() -> None:

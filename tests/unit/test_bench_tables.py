@@ -199,6 +199,8 @@ def test_shortened_names_fit(text: str, most: int) -> None:
     [
         (None, "–"),
         (0, "0"),
+        (0.0, "0"),
+        (float("nan"), "nan"),
         (0.15312, "0.153"),
         (4.1234, "4.12"),
         (23.66, "23.7"),

@@ -163,10 +163,8 @@ def ratio_columns(cell: Json, arms: Sequence[str]) -> list[Column]:
     ]
     intervals = [interval(row) for row in ratios]
     styles = [better(row) for row in ratios]
-    return [
-        Column(f"to\n{arm_name(base)}", values, styles=styles),
-        Column("interval", intervals, styles=styles),
-    ]
+    columns = [Column(f"to\n{arm_name(base)}", values, styles=styles)]
+    return [*columns, Column("interval", intervals, styles=styles)] if any(intervals) else columns
 
 
 def interval(ratio: Json | None) -> str:

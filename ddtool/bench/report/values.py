@@ -41,7 +41,7 @@ def number(value: float | int | None, missing: str = "–") -> str:
     """Three figures, or all of them before the point: `0.153`, `4.12`, `23.7`, `1446`. A count stays whole."""
     if value is None:
         return missing
-    if isinstance(value, int) or (value == int(value) and abs(value) >= 100):
+    if isinstance(value, int) or value == 0 or (value.is_integer() and abs(value) >= 100):
         return str(int(value))
     size = abs(value)
     return f"{value:.{0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3}f}"
