@@ -124,7 +124,7 @@ def tuned_dense(on: Machine) -> list[Step]:
 def tuned_experts(on: Machine) -> list[Step]:
     """The same with experts, small enough for four servers on a card, and SGLang's own count of those read."""
     return [
-        on.heavy("experts-small", 14, 1536, 384),
+        on.heavy("experts-small", 12, 1536, 384),
         on.measured("tune", "h-experts", "experts-small", experts="384:8"),
     ]
 
@@ -132,7 +132,7 @@ def tuned_experts(on: Machine) -> list[Step]:
 def tuned_weak(on: Machine) -> list[Step]:
     """Experts and the weak drafter: where the chain should be the answer, if anywhere."""
     return [
-        on.heavy("experts-small", 14, 1536, 384),
+        on.heavy("experts-small", 12, 1536, 384),
         on.measured("tune", "i-weak", "experts-small", "draft-weak", experts="384:8", concurrency="16,1"),
     ]
 

@@ -5,7 +5,8 @@
 Stages, each resumed where it was cut off: `fit` measures the chain and a tree of each width, and a server traces what
 the drafter says; with --experts SGLang's recorder counts them; `verify` runs the answer against its neighbours; then
 answer.json has what `ddtool tune --from FOLDER/fit` says, and half.json what half of the widths say of the others.
-No new servers are started after --minutes: give the command again. The exit status is 3 while there is more to do.
+Servers are started while as long as the longest group took is left of --minutes: give the command again. The exit
+status is 3 while there is more to do.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from server import Arm, Server, platform
 
 from ddtool.agent.load import run_pass
 from ddtool.bench import asked, passes
-from ddtool.bench.passes import Design, Pass
+from ddtool.bench.passes import Cell, Design, Pass
 from ddtool.bench.store import Folder, Writer
 from ddtool.bench.tune import answer, experts, plan, reading
 from ddtool.bench.tune.answer import Found
@@ -64,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--verify-repeats", type=int, default=6)
     parser.add_argument("--together", type=int, default=4, help="servers that live side by side on the card")
     parser.add_argument("--tp", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=7.0, help="start no servers after so long")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of this command")
     cells.common_options(parser)
     return parser
 
@@ -85,7 +86,7 @@ def run(rig: Rig) -> bool:
     fit = rig.folder(
         "fit", lambda: plan.arms(plan.widths(rig.options.widths, rig.options.block)), rig.options.repeats
     )
-    if not rig.measure(fit) or not rig.trace(fit) or not rig.count_experts(fit):
+    if not rig.measure(fit, rig.options.together) or not rig.trace(fit) or not rig.count_experts(fit):
         return False
     found = reading.found(fit, None)
     chosen = (
@@ -98,7 +99,10 @@ def run(rig: Rig) -> bool:
         lambda: [found.name(shape) for shape in answer.tried(found, chosen)],
         rig.options.verify_repeats,
     )
-    if not rig.measure(verify):
+    arms = Design.from_json(verify.run["plan"]).arms
+    if not rig.measure(
+        verify, 1 if rig.options.together == 1 else len(arms)
+    ):  # what is compared runs side by side
         return False
     found = reading.found(fit, verify)
     told = answer.answer(found, fit.run, answer.choice(found, chosen), chosen, "")
@@ -120,6 +124,7 @@ class Rig:
             self.common["enable-metrics"] = True
         self.first = int(options.concurrency.split(",")[0])
         self._until = time.monotonic() + 60 * options.minutes
+        self._began, self._longest = time.monotonic(), 0.0
 
     @property
     def prompts(self) -> Path:
@@ -136,6 +141,7 @@ class Rig:
             return Folder(path)
         options = self.options
         design, _ = self.design(arms(), repeats)
+        design = replace(design, cells=[fewer(cell) for cell in design.cells])
         count, _, chosen = (options.experts or "").partition(":")
         how = {
             "traced": CONCURRENCY.sub("", design.cells[0].key, count=1),
@@ -180,14 +186,14 @@ class Rig:
             ignore_eos=True,
         )
 
-    def measure(self, folder: Folder) -> bool:
-        """Every pass that has no end, a group of servers at a time. False when time is up."""
+    def measure(self, folder: Folder, together: int) -> bool:
+        """Every pass that has no end, so many servers at a time. False when time is up."""
         design = Design.from_json(folder.run["plan"])
         left = [one for one in passes.alternating(design) if one.ident not in folder.done()]
         waiting = list(dict.fromkeys(one.arm for one in left))
         waiting.sort(key=list(design.arms).index)
         while waiting:
-            group, waiting = waiting[: self.options.together], waiting[self.options.together :]
+            group, waiting = waiting[:together], waiting[together:]
             if not self.may_start():
                 return False
             with ExitStack() as stack:
@@ -219,8 +225,8 @@ class Rig:
     def count_experts(self, folder: Folder) -> bool:
         """Experts that the largest tree's first nodes chose, by SGLang's own recorder."""
         path = folder.path / reading.EXPERTS_FILE
-        if not self.options.experts or path.exists():
-            return True
+        if not self.options.experts or path.exists() or self.options.platform == "cpu":
+            return True  # on a CPU SGLang's recorder asks for a stream that there is none of
         if not self.may_start():
             return False
         widest = max(plan.widths(self.options.widths, self.options.block))
@@ -242,7 +248,10 @@ class Rig:
         return True
 
     def may_start(self) -> bool:
-        return time.monotonic() < self._until
+        """Whether a group of servers like the longest so far would end in time; the first may always."""
+        now = time.monotonic()
+        self._longest, self._began = max(self._longest, now - self._began), now
+        return now + self._longest < self._until
 
     def start(
         self, flags: dict[str, Flags], environment: dict[str, str], stack: ExitStack
@@ -271,6 +280,11 @@ class Rig:
                     {**spec, **at, "server": {"argv": servers[one.arm].argv}}, write, threading.Event()
                 )
                 print(f"{one.ident}  {end['seconds']:.2f} s", flush=True)
+
+
+def fewer(cell: Cell) -> Cell:
+    """One request at a time is slow: eight of them say enough."""
+    return replace(cell, prompts=min(cell.prompts, max(passes.LEAST_PROMPTS, cell.concurrency or 0)))
 
 
 def half(found: Found) -> list[dict[str, Any]]:
