@@ -19,7 +19,6 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from . import disk
 from .errors import UsageError
-from .journalctl import resolve_since
 from .registry import Context, op
 
 FILE = "audit.jsonl"  # bounded by ddtool.agent.tidy
@@ -137,6 +136,8 @@ def audit(
 
 
 def _moment(since: str) -> float:
+    from .journalctl import resolve_since
+
     fixed = resolve_since(since)
     if not fixed.startswith("@"):
         raise UsageError(

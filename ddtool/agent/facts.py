@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import socket
 import stat
+import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -74,9 +74,9 @@ def host(ctx: Context) -> Dict[str, Any]:
     return {
         "hostname": socket.gethostname(),
         "os": os_name(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "glibc": platform.libc_ver()[1],
+        "kernel": os.uname().release,
+        "machine": os.uname().machine,
+        "glibc": glibc(),
         "cpus": os.cpu_count(),
         "memory_mib": meminfo_mib(),
         "shm_total_mib": shm.total >> 20,
@@ -86,7 +86,7 @@ def host(ctx: Context) -> Dict[str, Any]:
         "unix": round(time.time(), 3),
         "systemd": unit.has_systemd(),
         "persistent_journal": Path("/var/log/journal").is_dir(),
-        "python": platform.python_version(),
+        "python": ".".join(map(str, sys.version_info[:3])),
     }
 
 
@@ -94,8 +94,16 @@ def os_name() -> str:
     try:
         rows = Path("/etc/os-release").read_text().splitlines()
     except OSError:
-        return platform.system()
+        return os.uname().sysname
     return next((row.split("=", 1)[1].strip('"') for row in rows if row.startswith("PRETTY_NAME=")), "Linux")
+
+
+def glibc() -> str:
+    """Its version, "" on a host with another C library."""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2]
+    except (ValueError, OSError):
+        return ""
 
 
 def meminfo_mib() -> int:
@@ -182,7 +190,7 @@ def wheel_identity(install: record.Install) -> str:
     digest = set_of(install.root)
     if digest:
         return f"{install.version} of the set {digest[:12]}"
-    recorded = disk.sha256(json.dumps(install.record, sort_keys=True).encode())
+    recorded = disk.sha256(json.dumps(dict(install.record), sort_keys=True).encode())
     return f"{install.version} {recorded[:16]}"
 
 

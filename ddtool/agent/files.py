@@ -19,9 +19,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import disk
 from .disk import atomic_write, digest, naming
@@ -33,8 +32,7 @@ ABSENT = "absent"
 STAGING, STAGED, UNDOING, DONE = "staging", "json", "undoing", "done"
 
 
-@dataclass(frozen=True)
-class FileChange:
+class FileChange(NamedTuple):
     """The wanted state of one file.
 
     path: absolute; a symlink is followed, its target is replaced; missing folders are made (0755)
@@ -51,8 +49,7 @@ class FileChange:
     owner: Optional[Tuple[int, int]] = None
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One file in the journal. old_sha None: it was absent; new_sha None: it is to be removed."""
 
     path: str
@@ -234,7 +231,7 @@ class FileSet:
         return self.folder / f"{self.name}.files.{self.phase}"
 
     def _write_journal(self) -> None:
-        stored = {"entries": [asdict(entry) for entry in self.entries], "made": self.made}
+        stored = {"entries": [entry._asdict() for entry in self.entries], "made": self.made}
         atomic_write(self._journal(), json.dumps(stored, indent=1).encode())
 
     def _enter(self, phase: str) -> None:

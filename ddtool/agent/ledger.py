@@ -18,8 +18,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from .disk import sha256
 from .errors import AgentError
@@ -36,8 +35,7 @@ KEPT_RETIRED = 50
 Json = Dict[str, Any]
 
 
-@dataclass
-class Ledger:
+class Ledger(NamedTuple):
     path: str
     data: Json
     loaded: Optional[str]

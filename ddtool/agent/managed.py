@@ -6,7 +6,6 @@ import difflib
 import json
 import os
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
@@ -21,17 +20,17 @@ Json = Dict[str, Any]
 BACKUP = re.compile(r"\.(bak|orig|old|save|rej)\b[\w.-]*$|~$", re.IGNORECASE)
 
 
-@dataclass
 class Plan:
-    """Changes for one file set. `summary` is for people; `unknown` needs the operator's consent."""
+    """Changes for one file set. `summary` is for people; `unknown` needs the operator's consent. `digest` is equal for
+    two plans that do the same to the same bytes, whoever made them and when."""
 
-    changes: List[FileChange] = field(default_factory=list)
-    summary: List[Json] = field(default_factory=list)
-    diffs: Dict[str, str] = field(default_factory=dict)
-    notes: List[str] = field(default_factory=list)
-    unknown: List[Json] = field(default_factory=list)
-    digest: str = ""
-    """Equal for two plans that do the same to the same bytes, whoever made them and when."""
+    def __init__(self) -> None:
+        self.changes: List[FileChange] = []
+        self.summary: List[Json] = []
+        self.diffs: Dict[str, str] = {}
+        self.notes: List[str] = []
+        self.unknown: List[Json] = []
+        self.digest = ""
 
 
 class Managed:

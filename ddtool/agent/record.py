@@ -11,9 +11,9 @@ import csv
 import io
 import json
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence
+from types import MappingProxyType
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 from urllib.parse import unquote, urlsplit
 
 from .disk import digest
@@ -22,8 +22,7 @@ from .errors import PreflightError, UsageError
 PRISTINE, CHANGED, MISSING = "pristine", "changed", "missing"
 
 
-@dataclass(frozen=True)
-class Install:
+class Install(NamedTuple):
     """One installed distribution.
 
     root: the folder (real path) that holds the package folder; relative names below are relative to it
@@ -34,7 +33,7 @@ class Install:
     dist: str
     root: Path
     version: Optional[str] = None
-    record: Dict[str, str] = field(default_factory=dict)
+    record: Mapping[str, str] = MappingProxyType({})
     unmanaged: Optional[str] = None
 
     def path(self, name: str) -> Path:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, NamedTuple
 
 from .errors import PreflightError
 
@@ -14,8 +13,7 @@ Handler = Callable[..., Any]
 OPS: Dict[str, Handler] = {}
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """Folders of this host. Tests and hosts without systemd use others."""
 
     state: Path = Path("/var/lib/ddtool")

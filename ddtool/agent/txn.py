@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
-from . import audit, compiled, disk, lock, releases, safeguard, unit
+from . import audit, disk, lock, releases, safeguard, unit
 from .errors import AgentError
 from .registry import Context, op
 from .run import PROGRESS, is_dead, transactions
@@ -111,6 +111,8 @@ def executor_unit(ident: str) -> str:
 
 def install_agent(ctx: Context) -> Path:
     """Put this agent where a transient unit can run it: a root-owned 0700 folder, named by its hash."""
+    from . import compiled  # zipfile takes its time, and this module is loaded for every look at a host
+
     data = releases.running_agent().read_bytes()
     folder = ctx.state / "agent"
     path = folder / f"{disk.sha256(data)}.pyz"
