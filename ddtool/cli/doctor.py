@@ -77,7 +77,7 @@ def doctor_ssh(host: HostArg = None, json: JsonOpt = False) -> None:
     from ddtool.errors import UsageError
     from ddtool.transport.checkup import check
     from ddtool.transport.describe import describe
-    from ddtool.transport.sshconfig import resolve, resolve_hops
+    from ddtool.transport.sshresolve import resolve, resolve_hops
 
     wanted = host or options.host_of(None, None)
     if wanted == "local":

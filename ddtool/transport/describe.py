@@ -13,7 +13,8 @@ from ddtool.errors import HostError
 from ddtool.transport import hostkey, knownhosts, sources
 from ddtool.transport.dial import Deadline
 from ddtool.transport.keys import Identity, collect
-from ddtool.transport.sshconfig import NOT_OBEYED, SshConfig, ask_ssh, options
+from ddtool.transport.sshconfig import NOT_OBEYED, SshConfig, options
+from ddtool.transport.sshresolve import ask_ssh
 
 TIMEOUT_S = 15.0
 

@@ -13,7 +13,8 @@ from ddtool.errors import AuthenticationFailed, HostError
 from ddtool.transport.keyfiles import Unusable, unlock
 from ddtool.transport.keys import collect
 from ddtool.transport.passphrase import Ask
-from ddtool.transport.sshconfig import SshConfig, resolve_hop
+from ddtool.transport.sshconfig import SshConfig
+from ddtool.transport.sshresolve import resolve_hop
 
 TIMEOUT_S = 15.0
 
@@ -52,7 +53,7 @@ def unlocked(
     """
     if not hop or not isinstance(failure, AuthenticationFailed):
         return False
-    found = resolve_hop(hop, config.config_file, environ=environ)
+    found = config.known_hops.get(hop) or resolve_hop(hop, config.config_file, environ=environ)
     ring, agent = collect(found, TIMEOUT_S)
     if agent:
         agent.close()

@@ -17,7 +17,8 @@ from ddtool.transport import jumpkeys
 from ddtool.transport.dial import alive_interval_s
 from ddtool.transport.passphrase import Ask
 from ddtool.transport.proxyfailure import SHOWN_LINES, explain_proxy_failure, failed_hop, fdpass_refused
-from ddtool.transport.sshconfig import SshConfig, destination
+from ddtool.transport.sshconfig import SshConfig
+from ddtool.transport.sshresolve import destination
 from ddtool.transport.text import last_lines
 
 Made = TypeVar("Made")

@@ -83,7 +83,7 @@ def failed_hop(config: SshConfig, said: str) -> str | None:
 
 
 def _failed_index(hops: Sequence[str], said: str) -> int:
-    """Below 0: the first hop has a ProxyJump of its own, which failed."""
+    """Below 0: the first hop has a ProxyCommand of its own, an ssh that failed."""
     return len(hops) - 1 - said.count(_FELL_WITH_ITS_JUMP)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ddtool.transport.dial import Deadline, Report, alive_interval_s, dial
 from ddtool.transport.passphrase import Ask, ask_at_terminal
-from ddtool.transport.sshconfig import SshConfig, resolve
+from ddtool.transport.sshconfig import SshConfig
+from ddtool.transport.sshresolve import resolve
 
 if TYPE_CHECKING:
     import paramiko

@@ -1,35 +1,17 @@
-"""What OpenSSH would do for a name, asked of OpenSSH itself: `ssh -G NAME`.
-
-No ssh_config is parsed here. Include, Match, Host patterns, canonicalisation and defaults are ssh's own work, so that
-ddtool reaches a host exactly when `ssh NAME` does.
-"""
+"""What `ssh -G NAME` prints, as the settings of a connection. No ssh_config is parsed here."""
 
 from __future__ import annotations
 
-import re
 import shlex
-import subprocess
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddtool.errors import ConnectTimeout, HostError, UsageError
 from ddtool.transport.sshtokens import Tokens
-from ddtool.transport.text import last_lines
-
-# What ssh itself refuses in a host name, and a blank: none of them may reach a shell through ProxyCommand.
-_FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
-
-_HOP = re.compile(
-    r"(?:ssh://)?(?:(?P<user>.+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:@/]+))(?::(?P<port>\d+))?/?"
-)
 
 # Set by the user, meant to change the connection, and not done here. `doctor ssh` shows them.
 NOT_OBEYED = ("bindinterface", "pkcs11provider", "proxyusefdpass", "remotecommand")
-
-# `ssh -G` expands %C here and nowhere else. A ControlPath of the user plays no part.
-_SHOW_CONNECTION = ("-o", "ControlPath=%C")
 
 
 @dataclass(frozen=True)
@@ -61,7 +43,8 @@ class SshConfig:
     known_hosts_command: KnownHostsCommand | None = None
     revoked_host_keys: str | None = None
     host_key_alias: str | None = None
-    proxy_jump: str | None = None
+    proxy_jump: str | None = None  # the whole way, with the jump hosts of jump hosts
+    known_hops: Mapping[str, SshConfig] = field(default_factory=dict)  # those that were resolved on the way
     proxy_command: str | None = None
     connect_timeout_s: float | None = None
     server_alive_interval_s: int = 0  # 0: the user asked for none
@@ -93,98 +76,6 @@ class SshConfig:
 
 def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def resolve(
-    name: str, ssh_config: str | None = None, *, environ: Mapping[str, str], timeout_s: float = 15
-) -> SshConfig:
-    """Ask `ssh -G` about `name`: an alias, a host name, user@host, or ssh://user@host:port.
-
-    Raises UsageError for a name that ssh could take for something else, HostError when ssh is missing or refuses
-    its configuration, ConnectTimeout when a `Match exec` of the configuration does not return.
-    """
-    check_name(name)
-    text, _ = ask_ssh(name, ["--", name], ssh_config, environ, timeout_s)
-    return parse(name, ssh_config, text, environ)
-
-
-def resolve_hop(
-    hop: str, ssh_config: str | None, *, environ: Mapping[str, str], timeout_s: float = 15
-) -> SshConfig:
-    """A host of a ProxyJump chain, `[ssh://][user@]host[:port]`, as ssh will resolve it. Raises as resolve()."""
-    text, _ = ask_ssh(hop, destination(hop), ssh_config, environ, timeout_s)
-    return parse(hop, ssh_config, text, environ)
-
-
-def resolve_hops(config: SshConfig, *, environ: Mapping[str, str]) -> list[SshConfig]:
-    """The hosts of the ProxyJump chain, in order; the first may have a way there of its own."""
-    hops = config.proxy_jump.split(",") if config.proxy_jump else ()
-    return [resolve_hop(hop, config.config_file, environ=environ) for hop in hops]
-
-
-def ask_ssh(
-    name: str,
-    arguments: Sequence[str],
-    ssh_config: str | None,
-    environ: Mapping[str, str],
-    timeout_s: float,
-    *,
-    verbose: bool = False,
-) -> tuple[str, str]:
-    """stdout and stderr of `ssh -G`, which connects to nothing. `verbose`: stderr says what was read."""
-    options = [
-        *(["-F", ssh_config] if ssh_config else []),
-        *(["-vvv"] if verbose else []),
-        *_SHOW_CONNECTION,
-    ]
-    command = ["ssh", "-G", *options, *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            env=dict(environ),
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise HostError(
-            "no ssh on this machine",
-            why="ddtool asks `ssh -G` how a host is reached",
-            hint="install the OpenSSH client",
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise ConnectTimeout(
-            f"ssh did not resolve {name} within {timeout_s:g} s",
-            why="a `Match exec` command in the ssh configuration does not return",
-            hint=shlex.join(command),
-        ) from error
-    stderr = done.stderr.decode(errors="replace")
-    if done.returncode:
-        raise HostError(
-            f"ssh refuses its configuration for {name}",
-            why=last_lines(stderr, 3) or f"exit status {done.returncode}",
-            hint=shlex.join(command),
-        )
-    return done.stdout.decode(errors="replace"), stderr
-
-
-def destination(hop: str) -> list[str]:
-    """`[ssh://][user@]host[:port]` as arguments: ssh takes a port only in a URI, and no IPv6 address there (9.2)."""
-    match = _HOP.fullmatch(hop)
-    if not match:
-        return ["--", hop]
-    user, host, port = match["user"], match["v6"] or match["host"], match["port"]
-    return [*(["-l", user] if user else []), *(["-p", port] if port else []), "--", host]
-
-
-def check_name(name: str) -> None:
-    """Refuse a name that ssh would read as an option or that a shell could read as a command."""
-    if not name or name.startswith("-") or "@-" in name or "//-" in name or _FORBIDDEN.search(name):
-        raise UsageError(
-            f"{name!r} is not a host",
-            hint="give a Host of your ssh configuration, user@host, or ssh://user@host:port",
-        )
 
 
 def parse(name: str, config_file: str | None, text: str, environ: Mapping[str, str]) -> SshConfig:

@@ -16,7 +16,7 @@ from ddtool.transport.bootstrap import agent_zipapp, digest
 from ddtool.transport.checkup import Step, check
 from ddtool.transport.ssh import connect
 from ddtool.transport.sshhost import SshChannel, SshHost
-from ddtool.transport.sshconfig import resolve
+from ddtool.transport.sshresolve import resolve
 
 pytestmark = pytest.mark.host
 SUDOERS = "/etc/sudoers.d/90-sandbox"

@@ -15,7 +15,7 @@ from ddtool.cli import main
 from ddtool.errors import AuthenticationFailed, ConnectionRefused, HostKeyUnknown, NameNotResolved
 from ddtool.transport.checkup import Step, check
 from ddtool.transport.describe import describe
-from ddtool.transport.sshconfig import resolve, resolve_hops
+from ddtool.transport.sshresolve import resolve, resolve_hops
 
 ENVIRON = dict(os.environ)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the agent becomes root, and this login is not")

@@ -17,7 +17,8 @@ from ddtool.errors import ConnectTimeout, HostError, UsageError
 from ddtool.transport.hostkey import preferred_algorithms
 from ddtool.transport.knownhosts import parse as parse_known_hosts
 from ddtool.transport.proxy import proxy_argv
-from ddtool.transport.sshconfig import SshConfig, check_name, parse, resolve, split_paths
+from ddtool.transport.sshconfig import SshConfig, parse, split_paths
+from ddtool.transport.sshresolve import check_name, resolve
 
 HOME = pwd.getpwuid(os.getuid()).pw_dir
 ME = pwd.getpwuid(os.getuid()).pw_name

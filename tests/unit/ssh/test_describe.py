@@ -9,7 +9,7 @@ from pathlib import Path
 from support.sshd import keygen, public, ssh_agent
 
 from ddtool.transport.describe import describe
-from ddtool.transport.sshconfig import resolve
+from ddtool.transport.sshresolve import resolve
 
 
 def test_what_was_resolved_and_what_there_is_to_use(tmp_path: Path) -> None:

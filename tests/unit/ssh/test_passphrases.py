@@ -19,8 +19,8 @@ from ddtool.transport import jumpkeys, keyfiles
 from ddtool.transport.checkup import Step, check
 from ddtool.transport.dial import Deadline
 from ddtool.transport.ssh import connect
-from ddtool.transport.sshconfig import resolve, resolve_hops
 from ddtool.transport.sshhost import SshHost
+from ddtool.transport.sshresolve import resolve, resolve_hops
 
 SECRET = "correct horse"
 
@@ -169,6 +169,13 @@ def test_a_jump_host_s_key_and_its_agent(config: Config, locked: Path, tmp_path:
     assert person.asked == [str(locked)]
 
 
+def test_a_key_of_a_jump_host_s_jump_host(config: Config, locked: Path) -> None:
+    options = behind(config, "a", "b", a={"IdentityFile": locked}, b={"ProxyJump": "a"})
+    person = Person(SECRET)
+    assert_reaches(ask(config, person, **{**options, "ProxyJump": "b"}))
+    assert person.asked == [str(locked)]
+
+
 def test_nobody_to_ask_for_a_jump_host_s_key(config: Config, locked: Path) -> None:
     options = behind(config, "a", "b", b={"IdentityFile": locked})
     error = config.failure(AuthenticationFailed, **options)
@@ -189,8 +196,11 @@ def test_a_window_is_never_opened_for_a_passphrase(
     monkeypatch.setenv("DISPLAY", ":0")
     for hop in ("a", "b"):
         config.failure(AuthenticationFailed, **behind(config, "a", "b", **{hop: {"IdentityFile": locked}}))
-    of_its_own = behind(config, "a", "b", b={"ProxyJump": "a"}, a={"IdentityFile": locked})
-    config.failure(AuthenticationFailed, **{**of_its_own, "ProxyJump": "b"})
+    by_hand = f"ssh -F {config.file} -W %h:%p a"
+    config.failure(
+        AuthenticationFailed,
+        **{**behind(config, "a", a={"IdentityFile": locked}), "ProxyJump": None, "ProxyCommand": by_hand},
+    )
     assert not (tmp_path / "asked").exists()
 
 

@@ -84,11 +84,20 @@ def test_a_hop_s_own_way_there_plays_no_part(config: Config) -> None:
 
 
 def test_a_jump_with_a_jump_of_its_own(config: Config) -> None:
-    options = behind(config, "a", "b", b={"ProxyJump": "a"})
-    assert_reaches(config.connect(**{**options, "ProxyJump": "b"}))
+    """They are one chain, each of whose hops is named."""
+    options = behind(config, "a", "b", "c", "d", b={"ProxyJump": "a"}, c={"ProxyJump": "b"})
+    options["ProxyJump"] = "c,d"
+    assert_reaches(config.connect(**options))
+    config.openssh(expect=True)
     options = behind(config, "a", "b", b={"ProxyJump": "a", "Port": free_port()})
     error = config.failure(ConnectionRefused, **{**options, "ProxyJump": "b"})
-    assert "the jump host b is in the way" in error.message
+    assert "the jump host a (hop 1 of 2) cannot reach b: a connection is refused" in error.message
+
+
+def test_jumps_in_a_circle(config: Config) -> None:
+    options = behind(config, "a", "b", a={"ProxyJump": "b"}, b={"ProxyJump": "a"})
+    error = config.failure(HostError, **{**options, "ProxyJump": "b"})
+    assert "go round in a circle" in error.message and "b is on the way already" in (error.why or "")
 
 
 FIRST, SECOND = "the jump host a (hop 1 of 2)", "the jump host b (hop 2 of 2)"
