@@ -100,7 +100,7 @@ def test_story(served: Sandbox) -> None:
     ok("deploy", "--set", "server_args.context-length=2048", "--yes")
     minidiag_run("diag", "enable", minidiag.NAME, "--restart", "--yes")
     assert data("status")["diagnostics"]["patches"]
-    minidiag_run("diag", "disable", minidiag.NAME, "--restart", "--yes")
+    minidiag_run("diag", "disable", minidiag.NAME, "--yes")
     assert not data("status")["diagnostics"]["patches"]
     minidiag_run("diag", "enable", minidiag.NAME, "--yes")
     minidiag_run("restore", "--yes")
