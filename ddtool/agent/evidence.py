@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
-from . import careful, collect, crashes, releases, start_log, unit
+from . import careful, crashes, releases, start_log, unit
 from .disk import atomic_write, remove
 from .errors import Unhealthy
 from .registry import Context
@@ -137,6 +137,8 @@ def keep(
     folder_name: str = "",
 ) -> Path:
     """Keep what there is of a run. `why`: what the gate says about it, for a run that systemd did not end."""
+    from . import collect  # the journal's readers and more, which nobody needs who only lists what is kept
+
     folder = ctx.state / "evidence" / (folder_name or invocation or f"{name}-{int(time.time())}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     manifest: Dict[str, Any] = {

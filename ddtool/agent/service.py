@@ -1,26 +1,11 @@
-"""Requests about a running service: how it is, one completion, and the evidence of earlier runs."""
+"""Requests about a service: how it is, and its releases."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from . import (
-    adopt,
-    clean,
-    client,
-    crashes,
-    evidence,
-    facts,
-    gate,
-    overview,
-    releases,
-    rounds,
-    served,
-    txn,
-    unit,
-)
-from .errors import Unhealthy
+from . import adopt, clean, client, crashes, evidence, facts, overview, releases, served, txn, unit
 from .registry import Context, op
 
 
@@ -31,12 +16,13 @@ def status(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Dict[str
     about = releases.meta(ctx, unit_name, ident) if ident else {}
     venv = about.get("venv") or venv
     state = unit.state_of(unit_name)
+    processes = [unit.Process(**item) for item in state.get("processes", ())]
     return {
         "unit": state,
         **adopt.takeover(ctx, unit_name, state),
         "release": {"id": ident, **about} if ident else None,
         "health": health(served.where(ctx, unit_name, state)) if ident else None,
-        "diagnostics": overview.state(ctx, venv, unit_name) if venv else None,
+        "diagnostics": overview.state_of(ctx, venv, unit_name, processes) if venv else None,
         "standins": facts.standins(Path(venv)) if venv else [],
         "transactions": txn.open_state(ctx),
         "evidence": [item for item in evidence.listing(ctx) if item["unit"] == unit_name],
@@ -60,70 +46,6 @@ def health(spec: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
     return {
         "ok": answer.status == 200,
         "detail": f"/health answers {answer.status} in {answer.seconds:.2f} s",
-    }
-
-
-@op("generate")
-def generate(
-    ctx: Context, unit_name: str, prompt: str, max_new_tokens: int, temperature: float, timeout_s: float
-) -> Dict[str, Any]:
-    """One completion on the host: `{text, output_ids, meta_info, seconds, accept_length}`."""
-    spec = deployed(ctx, unit_name)
-    return _completion(unit_name, spec, _payload(prompt, max_new_tokens, temperature), timeout_s)
-
-
-@op("generate.rounds")
-def generate_rounds(
-    ctx: Context, unit_name: str, prompt: str, max_new_tokens: int, temperature: float, timeout_s: float
-) -> Dict[str, Any]:
-    """A completion and how it came about: `generate`'s answer with `output_ids`, `rounds` (the verify trace's objects)
-    and `texts` (token id → text) of all that occurs in them."""
-    spec = deployed(ctx, unit_name)
-    payload = _payload(prompt, max_new_tokens, temperature)
-    with rounds.RoundTrace(ctx, unit_name) as trace:
-        answer = _completion(unit_name, spec, {**payload, "rid": trace.rid}, timeout_s)
-        traced = trace.lines()
-    said = answer["output_ids"]
-    drafted = {token for line in traced for position in line["ids"] for token in position}
-    known = rounds.texts(spec, sorted({*said, *drafted}), timeout_s) if traced else {}
-    return {**answer, "rounds": traced, "texts": known}
-
-
-def deployed(ctx: Context, unit_name: str) -> Dict[str, Any]:
-    """The gate's spec of what is deployed; an error when nothing is."""
-    spec = releases.current_gate(ctx, unit_name)
-    if spec is None:
-        raise Unhealthy(f"{unit_name} is not deployed on this host", hint="ddtool deploy PROFILE")
-    return spec
-
-
-def _payload(prompt: str, max_new_tokens: int, temperature: float) -> Dict[str, Any]:
-    return {
-        "text": prompt,
-        "sampling_params": {"temperature": temperature, "max_new_tokens": max_new_tokens},
-    }
-
-
-def _completion(
-    unit_name: str, spec: Dict[str, Any], payload: Dict[str, Any], timeout_s: float
-) -> Dict[str, Any]:
-    try:
-        answer = client.request(
-            spec["address"], spec["port"], "/generate", payload, spec["api_key"], timeout_s
-        )
-    except OSError as error:
-        raise Unhealthy(f"{unit_name} does not answer: {error}", hint="ddtool status") from error
-    if answer.status != 200:
-        raise Unhealthy(
-            f"{unit_name} answered {answer.status}: {str(answer.body)[:1000]}",
-            hint="ddtool logs --since 5min",
-        )
-    return {
-        "text": answer.body["text"],
-        "output_ids": answer.body.get("output_ids", []),
-        "meta_info": answer.body["meta_info"],
-        "seconds": round(answer.seconds, 3),
-        "accept_length": gate.accept_length(answer.body["meta_info"]),
     }
 
 
