@@ -33,11 +33,12 @@ from .journal_entries import (
     source_of,
 )
 from .journal_text import LEVELS, PRIORITY_LEVELS, Reader, plain, rank_of_title, severity
-from .journalctl import Journalctl, first_of_run, matches, resolve_since
+from .journalctl import FileGone, Journalctl, first_of_run, matches, resolve_since
 from .registry import Context, op
 
 MAX_LIMIT = 20_000  # they travel in one frame
 PENDING_S = 1.0  # how long a line may stay incomplete
+TRIES = 3  # to get beyond one entry
 CURSOR_S = 1.0  # how often the cursor is sent when every record is filtered out
 
 Frame = Dict[str, Any]
@@ -186,12 +187,10 @@ def start_options(
     unit: str, since: Optional[str], after_cursor: Optional[str], filters: Filters
 ) -> List[str]:
     """Where to begin. Filters without a `since` look through the current run."""
-    if after_cursor:
-        return [f"--cursor={after_cursor}"]
-    if since == "invocation" or (since is None and filters.any()):
-        first = first_of_run(unit)
-        return [f"--cursor={first}"] if first else []
-    return [f"--since={since}"] if since else []
+    if not after_cursor and (since == "invocation" or (since is None and filters.any())):
+        after_cursor, since = first_of_run(unit), None
+    position = f"--cursor={after_cursor}" if after_cursor else since and f"--since={since}"
+    return [position] if position else []
 
 
 @op("journal.read")
@@ -226,14 +225,32 @@ def read(
     # With a start position journalctl's own -n means the first lines, not the last. At least one line is read,
     # or following would not know where to begin.
     tail = ["-n", str(max(1, limit))] if limit is not None and not start else []
-    yield from backlog(pipeline, [*tail, *start, *matches(name, kernel)], limit, follow)
+    where = matches(name, kernel)
+    yield from backlog(pipeline, batches(pipeline, [*tail, *start], where), limit, follow)
     if follow:
         pipeline.following = True
         if pipeline.seen:
             pipeline.expect(pipeline.seen)
             start = [f"--cursor={pipeline.seen}"]
         # -n all: else `-f` begins ten lines before the end, or loses the first lines of a unit that had none.
-        yield from live(pipeline, ["-f", "-n", "all", *start, *matches(name, kernel)])
+        yield from live(pipeline, batches(pipeline, start, ["-f", "-n", "all", *where]))
+
+
+def batches(pipeline: Pipeline, start: List[str], where: List[str]) -> Iterator[List[Entry]]:
+    """Entries from `start` on. When journald deletes a file under journalctl, another goes on behind the last entry."""
+    tried: List[Optional[str]] = []
+    while True:
+        try:
+            with Journalctl([*start, *where]) as journal:
+                yield from journal.batches()
+            return
+        except FileGone:
+            if tried.count(pipeline.seen) == TRIES:  # it comes no further: damaged
+                raise
+            tried.append(pipeline.seen)
+            if pipeline.seen:
+                pipeline.expect(pipeline.seen)
+                start = [f"--cursor={pipeline.seen}"]
 
 
 def frame(pipeline: Pipeline, records: List[Dict[str, Any]]) -> Frame:
@@ -248,19 +265,18 @@ def frame(pipeline: Pipeline, records: List[Dict[str, Any]]) -> Frame:
 
 
 def backlog(
-    pipeline: Pipeline, options: List[str], limit: Optional[int], follow: bool
+    pipeline: Pipeline, entries: Iterator[List[Entry]], limit: Optional[int], follow: bool
 ) -> Iterator[Optional[Frame]]:
     """What the journal holds now."""
     kept: Deque[Dict[str, Any]] = deque(maxlen=limit)
-    with Journalctl(options) as journal:
-        for batch in journal.batches():
-            for entry in batch:
-                kept.extend(pipeline.feed(entry))
-            if limit is None and kept:
-                yield frame(pipeline, list(kept))
-                kept.clear()
-            else:
-                yield None
+    for batch in entries:
+        for entry in batch:
+            kept.extend(pipeline.feed(entry))
+        if limit is None and kept:
+            yield frame(pipeline, list(kept))
+            kept.clear()
+        else:
+            yield None
     kept.extend(pipeline.missing())
     if not follow:
         kept.extend(pipeline.flush())
@@ -268,20 +284,18 @@ def backlog(
     yield frame(pipeline, list(kept))
 
 
-def live(pipeline: Pipeline, options: List[str]) -> Iterator[Optional[Frame]]:
+def live(pipeline: Pipeline, entries: Iterator[List[Entry]]) -> Iterator[Optional[Frame]]:
     """What the journal gets from now on, until journalctl is ended (a host that shuts down does)."""
-    told, told_at = pipeline.cursor, time.monotonic()
-    fed_at = time.monotonic()
-    with Journalctl(options) as journal:
-        for batch in journal.batches():
-            records = [item for entry in batch for item in pipeline.feed(entry)]
-            now = time.monotonic()
-            if batch:
-                fed_at = now
-            elif pipeline.pending and now - fed_at > PENDING_S:
-                records = pipeline.flush()
-            if records or pipeline.ended or (pipeline.cursor != told and now - told_at > CURSOR_S):
-                yield frame(pipeline, records)
-                told, told_at = pipeline.cursor, now
-            else:
-                yield None
+    told, told_at, fed_at = pipeline.cursor, time.monotonic(), time.monotonic()
+    for batch in entries:
+        records = [item for entry in batch for item in pipeline.feed(entry)]
+        now = time.monotonic()
+        if batch:
+            fed_at = now
+        elif pipeline.pending and now - fed_at > PENDING_S:
+            records = pipeline.flush()
+        if records or pipeline.ended or (pipeline.cursor != told and now - told_at > CURSOR_S):
+            yield frame(pipeline, records)
+            told, told_at = pipeline.cursor, now
+        else:
+            yield None

@@ -50,6 +50,10 @@ def command(*options: str) -> List[str]:
     ]
 
 
+class FileGone(AgentError):
+    """journald deleted or rotated a file that journalctl was reading."""
+
+
 class Journalctl:
     """A running journalctl, read in batches."""
 
@@ -107,7 +111,8 @@ class Journalctl:
                 complaint, hint="--since takes 10min, 2h, a date and time of the host, or `invocation`"
             )
         if status > 0:
-            raise AgentError(f"journalctl on the host: {complaint or 'exit ' + str(status)}")
+            error = FileGone if "Failed to iterate" in complaint else AgentError
+            raise error(f"journalctl on the host: {complaint or 'exit ' + str(status)}")
 
 
 def resolve_since(since: str) -> str:

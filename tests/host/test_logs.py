@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from support.remote import output, until
 from ddtool.deploy.session import open_agent
 from ddtool.journal.follow import LinkEvent, Request, follow
 from ddtool.journal.records import Record
-from ddtool.sandbox import Sandbox
+from ddtool.sandbox import Sandbox, exec_inside
 
 pytestmark = pytest.mark.host
 
@@ -116,8 +117,6 @@ def test_cuts_at_random_bytes_lose_and_repeat_nothing(writer: Sandbox, faults: M
 
 
 def test_a_vacuum_while_the_link_is_down_is_one_gap(writer: Sandbox, faults: ModuleType) -> None:
-    from ddtool.sandbox import exec_inside
-
     output(writer, f"systemctl start {UNIT}")
     records = reading(writer, follow=True, since="invocation")
     before = take(records, 200)
@@ -138,6 +137,24 @@ def test_a_vacuum_while_the_link_is_down_is_one_gap(writer: Sandbox, faults: Mod
     assert gap.gap.end == after[at + 1].cursor
     kept = numbers(after[at:])
     assert kept == list(range(kept[0], kept[0] + len(kept)))
+
+
+def test_a_vacuum_of_what_a_slow_reader_has_not_read_is_a_gap(writer: Sandbox, faults: ModuleType) -> None:
+    """The reader never stops: journald takes away files that it stands before, or in."""
+    write_unit(writer, 20000)
+    output(writer, f"systemctl start {UNIT}")
+    records = reading(writer, follow=True, since="invocation")
+    got = take(records, 200)
+    faults.stall(writer)  # its journalctl soon waits for room in the pipe
+    script = f"sleep 4; journalctl -q --rotate; sleep 2; journalctl -q --vacuum-time=1s; touch {STOP}"
+    assert exec_inside(writer, ["sh", "-c", script]).returncode == 0
+    faults.clear(writer)
+    while not got[-1].text.startswith("total "):
+        got.append(next(records))
+    told = [record for record in got if record.gap or "] number " in record.text]
+    for before, after in itertools.pairwise(told):
+        assert before.gap or after.gap or numbers([after]) == [numbers([before])[0] + 1], (before, after)
+    assert [record.gap.reason for record in got if record.gap] == ["vacuum"]
 
 
 def test_a_reboot_is_one_gap(writer: Sandbox, faults: ModuleType) -> None:

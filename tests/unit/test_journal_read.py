@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,6 +47,53 @@ def test_a_start_that_is_gone_and_nothing_after_it(monkeypatch: pytest.MonkeyPat
     reader.expect(cursor(5))
     assert [item["gap"] for item in reader.missing()] == [{"from": cursor(5), "to": None, "reason": "vacuum"}]
     assert reader.missing() == []
+
+
+class FakeJournalctl:
+    """Instances hand out what `says` has for each, in turn: entries, then an error if there is one."""
+
+    def __init__(self, says: list[list[Any]]) -> None:
+        self.says, self.options = says, []
+
+    def __call__(self, options: list[str]) -> FakeJournalctl:
+        self.options.append(options)
+        return self
+
+    def __enter__(self) -> FakeJournalctl:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def batches(self) -> Iterator[list[dict[str, Any]]]:
+        for item in self.says.pop(0):
+            if isinstance(item, Exception):
+                raise item
+            yield [item]
+
+
+GONE = journalctl.FileGone("journalctl on the host: Failed to iterate through journal: Bad message")
+
+
+def test_a_file_that_is_vacuumed_under_the_reader_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeJournalctl([[entry(1), entry(2), GONE], [entry(7), entry(8)]])
+    monkeypatch.setattr(journal, "Journalctl", fake)
+    reader = pipeline()
+    entries = journal.batches(reader, ["--since=@1"], ["-f"])
+    records = [item for batch in entries for one in batch for item in reader.feed(one)]
+    assert fake.options == [["--since=@1", "-f"], [f"--cursor={cursor(2)}", "-f"]]
+    assert [item.get("gap", {}).get("reason") or item["seq"] for item in records] == [1, 2, "vacuum", 7, 8]
+
+
+def test_a_damaged_journal_is_an_error_after_a_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeJournalctl([[entry(1), GONE], *([entry(1), GONE] for _ in range(9))])
+    monkeypatch.setattr(journal, "Journalctl", fake)
+    reader = pipeline()
+    with pytest.raises(journalctl.FileGone):
+        for batch in journal.batches(reader, [], []):
+            for one in batch:
+                reader.feed(one)
+    assert len(fake.options) == 1 + journal.TRIES
 
 
 def test_a_reboot_is_one_gap_and_ends_an_incomplete_line() -> None:
