@@ -97,8 +97,9 @@ class Ready:
             move(self.stage)
 
     def settled(self) -> None:
-        """Until a service that is starting has started or failed."""
+        """Until a service that is starting answers, and the last transaction's unit is gone."""
         self.stage.wait()
+        until(lambda: not executors(self.stage), PATIENCE_S, 0.1)
 
     def points(self, injection: Injection, number: int) -> list[dict[str, Any]]:
         """Acts to strike at, other ones for each fault: every second one a boundary between steps."""
@@ -240,7 +241,7 @@ def recover(ready: Ready, injection: Injection, before: state.Seen, point: Point
         point["settled"] = dead
         deployment.settle(ignore)
         promise(deployment.facts["transactions"]["dead"] == [], "a dead transaction is left")
-    ready.stage.wait()
+    ready.settled()
     now = ready.stage.see()
     undone, finished = not state.different(now, before), not state.different(now, ready.after)
     promise(
