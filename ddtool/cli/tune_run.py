@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddtool.bench.on_host import Measurement
     from ddtool.bench.passes import Design
     from ddtool.bench.store import Folder
-    from ddtool.bench.tune.answer import Found
+    from ddtool.bench.tune.found import Found
     from ddtool.bench.tune.predict import Load
     from ddtool.bench.tune.recommend import Choice
     from ddtool.bench.workloads import Workload
@@ -37,12 +37,17 @@ def new(
     from ddtool.bench import asked
     from ddtool.bench.tune import plan, rounds
     from ddtool.deploy.deployment import Deployment
+    from ddtool.errors import UsageError
 
     profile, host = options.selected(where.profile, list(where.overrides), where.host)
     measured = plan.widths(widths, plan.block_of(profile))
     contexts = asked.numbers(context, int, "--context") if context else []
     typed = plan.workloads(workload, contexts, wanted["tokens"])
     design, loaded = asked.design(profile, plan.arms(measured), typed, rate=None, visits=1, **wanted)
+    if len(loaded) != 1 + len(contexts):
+        raise UsageError(
+            f"--workload {workload}: one, since its texts are what is traced", hint="a tuning run for each"
+        )
     traced = next(iter(loaded))
     cell = next(cell for cell in design.cells if cell.workload == traced)
     with Deployment(profile, host) as deployment:
@@ -156,12 +161,12 @@ def _verification(
 
     from ddtool.bench import host_run
     from ddtool.bench.passes import Design
-    from ddtool.bench.tune import answer
+    from ddtool.bench.tune.found import tried
 
     if resumed is not None:
         design = Design.from_json(resumed.run["plan"])
     else:
-        arms = [found.name(shape) for shape in answer.tried(found, main_load(found, fit))]
+        arms = [found.name(shape) for shape in tried(found, main_load(found, fit))]
         cells = [cell for cell in fit.cells if cell.workload == how["tune"]["workload"]]
         repeats = max(fit.repeats, VERIFY_PASSES)
         design = replace(fit, arms=arms, cells=cells, visits=VERIFY_VISITS, repeats=repeats)
@@ -225,10 +230,10 @@ def main_load(found: Found, design: Design) -> Load:
 
 def _say(found: Found) -> None:
     """What is predicted, before it is judged."""
-    from ddtool.bench.tune import answer
+    from ddtool.bench.tune.found import choice
 
     for load in found.main:
-        said = answer.choice(found, load)
+        said = choice(found, load)
         output.words(f"{load.workload}, {load.concurrency} at a time: {said.why}")
 
 
@@ -236,13 +241,13 @@ def give(
     found: Found, fit: Folder, second: Folder | None, profile: Profile | None, show: Show, out: str | None
 ) -> None:
     """The answer: as tables or JSON, as a report, as an overlay."""
-    from ddtool.bench import run
     from ddtool.bench.passes import Design
     from ddtool.bench.report import html, tables
     from ddtool.bench.tune import answer
+    from ddtool.bench.tune.found import choice
 
     load = main_load(found, Design.from_json(fit.run["plan"]))
-    chosen = answer.choice(found, load)
+    chosen = choice(found, load)
     overlay = overlay_of(found, chosen, load, fit, profile, out)
     told = answer.answer(found, fit.run, chosen, load, overlay)
     if show.json:
@@ -254,8 +259,17 @@ def give(
         Path(out).write_text(overlay, encoding="utf-8")
         _checked(out, profile)
     if show.report:
-        Path(show.report).write_text(html(run.conclude(second or fit), told), encoding="utf-8")
+        Path(show.report).write_text(html(_result(second or fit), told), encoding="utf-8")
         output.words(f"report: {show.report}")
+
+
+def _result(folder: Folder) -> Json:
+    """Of the run beside the answer, as `bench` would give it; the traced pass is no arm."""
+    from ddtool.bench import results
+    from ddtool.bench.tune.plan import TRACE
+
+    lines = [line for line in folder.lines() if not str(line.get("pass")).startswith(f"{TRACE}/")]
+    return results.summarise(folder.run, lines)
 
 
 def overlay_of(

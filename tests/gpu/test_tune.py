@@ -7,7 +7,8 @@ import tune
 from support.tuning import BLOCK, TOPK, Machine, texts
 
 from ddtool.bench.tune import plan
-from ddtool.bench.tune.answer import Found, answer, choice
+from ddtool.bench.tune.answer import answer
+from ddtool.bench.tune.found import Found, choice
 from ddtool.bench.tune.predict import Predictor
 from ddtool.bench.tune.rounds import timings
 

@@ -33,7 +33,7 @@ from ddtool.bench import asked, passes
 from ddtool.bench.passes import Cell, Design, Pass
 from ddtool.bench.store import Folder, Writer
 from ddtool.bench.tune import answer, experts, plan, reading
-from ddtool.bench.tune.answer import Found
+from ddtool.bench.tune.found import Found, choice, tried
 from ddtool.bench.tune.predict import Predictor
 from ddtool.bench.tune.rounds import CONCURRENCY
 from ddtool.bench.tune.trees import CHAIN
@@ -96,7 +96,7 @@ def run(rig: Rig) -> bool:
     )
     verify = rig.folder(
         "verify",
-        lambda: [found.name(shape) for shape in answer.tried(found, chosen)],
+        lambda: [found.name(shape) for shape in tried(found, chosen)],
         rig.options.verify_repeats,
     )
     arms = Design.from_json(verify.run["plan"]).arms
@@ -105,7 +105,7 @@ def run(rig: Rig) -> bool:
     ):  # what is compared runs side by side
         return False
     found = reading.found(fit, verify)
-    told = answer.answer(found, fit.run, answer.choice(found, chosen), chosen, "")
+    told = answer.answer(found, fit.run, choice(found, chosen), chosen, "")
     halves = half(found)
     rig.done.write("answer", told)
     rig.done.write("half", {"rows": halves, "best": best_tried(found)})
@@ -314,7 +314,7 @@ def best_tried(found: Found) -> list[dict[str, Any]]:
     """For each load what is recommended against the best of all arms that were run in the same stage."""
     rows = []
     for load in found.main:
-        chosen = answer.choice(found, load)
+        chosen = choice(found, load)
         rates = {shape: median(values) for shape, values in found.rates(found.verified, load).items()}
         best = max(rates, key=lambda shape: rates[shape])
         rows.append(

@@ -4,5 +4,7 @@ trace, trees, acceptance   one traced run → the accept length of every tree an
 rounds, cost               passes of a few widths → what a round costs at any width
 experts                    how many experts a verify of N tokens reads
 predict, recommend         tokens per second of every arm; the best, if it beats the chain by more than is uncertain
-plan, measure, overlay     what is run, in which order, at which outage; the answer as a profile
+plan, measure, reading     what is run, in which order, on the host; what a run's files say
+found, answer, checks      the choice, `ddtool.tune/1`, and how predictions stood
+overlay                    the answer as a profile
 """

@@ -2,90 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from statistics import fmean, median
 from typing import Any
 
-from ddtool.bench.tune import recommend
-from ddtool.bench.tune.cost import Experts
+from ddtool.bench.tune.checks import checks
 from ddtool.bench.tune.experts import independent
-from ddtool.bench.tune.predict import Load, Predictor
+from ddtool.bench.tune.found import Found, choice, is_of
+from ddtool.bench.tune.predict import Load
 from ddtool.bench.tune.recommend import Choice
-from ddtool.bench.tune.rounds import Timing, arm_of
+from ddtool.bench.tune.rounds import Timing
 from ddtool.bench.tune.trees import CHAIN, Shape
 
 SCHEMA = "ddtool.tune/1"
 SHOWN = (8, 12, 16, 20, 24, 32, 40, 48, 64)  # budgets of a predicted curve, beside those that were run
-WITHIN, ACCEPT_WITHIN = 0.10, 0.02
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Found:
-    """What an answer is made of. timings: of the fit; verified: of the run that judged the prediction, or none.
-
-    traced: the workload whose texts the trace has, as timings name it. topk: of arms whose name has none.
-    """
-
-    predictor: Predictor
-    timings: Sequence[Timing]
-    verified: Sequence[Timing]
-    traced: str
-    topk: int
-    experts: Experts | None = None
-
-    @property
-    def loads(self) -> list[Load]:
-        return self.predictor.loads
-
-    @property
-    def main(self) -> list[Load]:
-        """The loads whose texts are the trace's."""
-        return [load for load in self.loads if load.workload == self.traced]
-
-    @property
-    def shapes(self) -> list[Shape]:
-        """Every tree that may be recommended."""
-        acceptance = self.predictor.acceptance
-        topks = dict.fromkeys([min(self.topk, acceptance.topk), max(1, acceptance.topk // 2)])
-        return recommend.candidates(acceptance.block, acceptance.most, list(topks))
-
-    def name(self, shape: Shape) -> str:
-        return arm_of(shape, self.topk)
-
-    def context(self, load: Load) -> int:
-        return round(median(one.context for one in self.timings if _is(one, load)))
-
-    def rates(self, timings: Sequence[Timing], load: Load) -> dict[Shape, list[float]]:
-        """Measured tokens a second, pass by pass."""
-        found: dict[Shape, list[float]] = {}
-        for one in timings:
-            if one.shape is not None and _is(one, load):
-                found.setdefault(one.shape, []).append(one.tok_s)
-        return found
-
-
-def _is(timing: Timing, load: Load) -> bool:
-    return (timing.workload, timing.concurrency) == (load.workload, load.concurrency)
-
-
-def choice(found: Found, load: Load) -> Choice:
-    """What to use for a load: as it was verified, or as it is predicted where it was not."""
-    rates = found.rates(found.verified, load)
-    if CHAIN in rates and len(rates) > 1:
-        starts = [one.visit for one in found.verified if one.shape == CHAIN and _is(one, load)]
-        return recommend.measured(rates, starts)
-    return recommend.predicted(found.predictor, load, found.shapes)
-
-
-def tried(found: Found, load: Load) -> list[Shape]:
-    """What a verification runs: the chain, the best tree of every load, and the neighbours of `load`'s."""
-    best = [recommend.predicted(found.predictor, one, found.shapes).best for one in [load, *found.main]]
-    acceptance = found.predictor.acceptance
-    around = recommend.neighbours(best[0], acceptance.block, acceptance.most)
-    return list(dict.fromkeys([CHAIN, *best, *around]))
 
 
 def answer(found: Found, about: Mapping[str, Any], chosen: Choice, load: Load, overlay: str) -> Json:
@@ -116,7 +48,7 @@ def answer(found: Found, about: Mapping[str, Any], chosen: Choice, load: Load, o
             "gain_over_chain": round(chosen.gain, 4) if not chosen.is_chain else 0.0,
         },
         "by_load": [by_load(found, one) for one in found.main],
-        "checks": checks(found, chosen, load),
+        "checks": checks(found, acceptance_rows(found), chosen, load),
     }
 
 
@@ -141,7 +73,7 @@ def verify_rows(found: Found, load: Load) -> list[Json]:
         steps = [
             sum(one.steps.values())
             for one in found.timings
-            if _is(one, load) and _width(one) == width and one.steps
+            if is_of(one, load) and _width(one) == width and one.steps
         ]
         tree = median(steps) if steps else None
         rows.append(
@@ -171,7 +103,7 @@ def acceptance_rows(found: Found) -> list[Json]:
             measured.setdefault(one.shape, []).append(one)
     shapes = {CHAIN, *measured, *(Shape(budget, found.topk) for budget in SHOWN)}
     rows = []
-    for shape in sorted(shape for shape in shapes if _is_traced(found, shape)):
+    for shape in sorted(shape for shape in shapes if found.is_traced(shape)):
         runs = measured.get(shape)
         tokens = sum(sum(one.tokens) for one in runs or [])
         rounds = sum(sum(one.rounds) for one in runs or [])
@@ -187,18 +119,13 @@ def acceptance_rows(found: Found) -> list[Json]:
     return rows
 
 
-def _is_traced(found: Found, shape: Shape) -> bool:
-    acceptance = found.predictor.acceptance
-    return shape.budget <= acceptance.most and shape.topk <= acceptance.topk
-
-
 def predicted_rows(found: Found, load: Load) -> list[Json]:
     run = {one.shape for one in [*found.timings, *found.verified] if one.shape is not None}
     shown = {shape for shape in found.shapes if shape.budget in SHOWN} | run | {CHAIN}
     return [
         {**where(found, load), "arm": found.name(shape), "tok_s": round(found.predictor.rate(shape, load), 2)}
         for shape in sorted(shown)
-        if found.predictor.knows(shape, load) and _is_traced(found, shape)
+        if found.predictor.knows(shape, load) and found.is_traced(shape)
     ]
 
 
@@ -239,7 +166,7 @@ def split_rows(found: Found, load: Load) -> list[Json]:
     rows: list[Json] = []
     arms: dict[str, list[Timing]] = {}
     for one in found.timings:
-        if _is(one, load):
+        if is_of(one, load):
             arms.setdefault(one.arm, []).append(one)
     for arm, some in arms.items():
         steps = {step: median(one.steps[step] for one in some) for step in some[0].steps}
@@ -266,45 +193,3 @@ def remarks(found: Found) -> list[str]:
             f"loads of other contexts have the cost that was measured there and the acceptance of {found.traced}"
         )
     return said
-
-
-def checks(found: Found, chosen: Choice, load: Load) -> list[Json]:
-    """What of the prediction can be held against a measurement, and how it stood."""
-    listed = [
-        _check("fit", found.predictor.curves[load].error, WITHIN, "of a round's time at widths left out"),
-        _check("accept length", _worst_accept(found), ACCEPT_WITHIN, "at worst, predicted against measured"),
-        _check("prediction", _worst_rate(found), WITHIN, "of tok/s at worst, predicted against measured"),
-    ]
-    rates = {shape: median(values) for shape, values in found.rates(found.verified, load).items()}
-    if chosen.shape in rates:
-        below = 1 - rates[chosen.shape] / max(rates.values())
-        detail = (
-            f"{found.name(chosen.shape)} is {below:.1%} below the best of {len(rates)} arms run side by side"
-        )
-        listed.append({"name": "recommendation", "ok": below <= recommend.CLOSE, "detail": detail})
-    return [one for one in listed if one is not None]
-
-
-def _check(name: str, value: float | None, within: float, what: str) -> Json | None:
-    if value is None:
-        return None
-    return {"name": name, "ok": value <= within, "detail": f"{value:.1%} {what} (good up to {within:.0%})"}
-
-
-def _worst_accept(found: Found) -> float | None:
-    apart = [
-        abs(row["predicted"] / row["measured"] - 1)
-        for row in acceptance_rows(found)
-        if row["measured"] is not None
-    ]
-    return max(apart, default=None)
-
-
-def _worst_rate(found: Found) -> float | None:
-    """Over the verified arms, or, without a verification, over those that the curves were made from."""
-    apart = []
-    for load in found.main:
-        for shape, values in found.rates(found.verified or found.timings, load).items():
-            if found.predictor.knows(shape, load) and _is_traced(found, shape):
-                apart.append(abs(found.predictor.rate(shape, load) / median(values) - 1))
-    return max(apart, default=None)

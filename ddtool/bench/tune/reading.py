@@ -10,8 +10,8 @@ from ddtool.bench import records
 from ddtool.bench.store import Folder
 from ddtool.bench.tune import plan, trace
 from ddtool.bench.tune.acceptance import Acceptance
-from ddtool.bench.tune.answer import Found
 from ddtool.bench.tune.cost import Experts
+from ddtool.bench.tune.found import Found
 from ddtool.bench.tune.predict import Predictor
 from ddtool.bench.tune.rounds import Timing, timings
 from ddtool.errors import UsageError

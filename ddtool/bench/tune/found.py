@@ -1,0 +1,85 @@
+"""What a tuning run found: predictions, measurements, and the choice that follows from both. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ddtool.bench.tune import recommend
+from ddtool.bench.tune.cost import Experts
+from ddtool.bench.tune.predict import Load, Predictor
+from ddtool.bench.tune.recommend import Choice
+from ddtool.bench.tune.rounds import Timing, arm_of
+from ddtool.bench.tune.trees import CHAIN, Shape
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an answer is made of. timings: of the fit; verified: of the run that judged the prediction, or none.
+
+    traced: the workload whose texts the trace has, as timings name it. topk: of arms whose name has none.
+    """
+
+    predictor: Predictor
+    timings: Sequence[Timing]
+    verified: Sequence[Timing]
+    traced: str
+    topk: int
+    experts: Experts | None = None
+
+    @property
+    def loads(self) -> list[Load]:
+        return self.predictor.loads
+
+    @property
+    def main(self) -> list[Load]:
+        """The loads whose texts are the trace's."""
+        return [load for load in self.loads if load.workload == self.traced]
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Every tree that may be recommended."""
+        acceptance = self.predictor.acceptance
+        topks = dict.fromkeys([min(self.topk, acceptance.topk), max(1, acceptance.topk // 2)])
+        return recommend.candidates(acceptance.block, acceptance.most, list(topks))
+
+    def name(self, shape: Shape) -> str:
+        return arm_of(shape, self.topk)
+
+    def context(self, load: Load) -> int:
+        return round(median(one.context for one in self.timings if is_of(one, load)))
+
+    def rates(self, timings: Sequence[Timing], load: Load) -> dict[Shape, list[float]]:
+        """Measured tokens a second, pass by pass."""
+        found: dict[Shape, list[float]] = {}
+        for one in timings:
+            if one.shape is not None and is_of(one, load):
+                found.setdefault(one.shape, []).append(one.tok_s)
+        return found
+
+    def is_traced(self, shape: Shape) -> bool:
+        """Whether the trace can judge it."""
+        acceptance = self.predictor.acceptance
+        return shape.budget <= acceptance.most and shape.topk <= acceptance.topk
+
+
+def is_of(timing: Timing, load: Load) -> bool:
+    return (timing.workload, timing.concurrency) == (load.workload, load.concurrency)
+
+
+def choice(found: Found, load: Load) -> Choice:
+    """What to use for a load: as it was verified, or as it is predicted where it was not."""
+    rates = found.rates(found.verified, load)
+    if CHAIN in rates and len(rates) > 1:
+        starts = [one.visit for one in found.verified if one.shape == CHAIN and is_of(one, load)]
+        return recommend.measured(rates, starts)
+    return recommend.predicted(found.predictor, load, found.shapes)
+
+
+def tried(found: Found, load: Load) -> list[Shape]:
+    """What a verification runs: the chain, the best tree of every load, and the neighbours of `load`'s."""
+    best = [recommend.predicted(found.predictor, one, found.shapes).best for one in [load, *found.main]]
+    acceptance = found.predictor.acceptance
+    around = recommend.neighbours(best[0], acceptance.block, acceptance.most)
+    return list(dict.fromkeys([CHAIN, *best, *around]))
