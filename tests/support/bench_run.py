@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hypothesis import HealthCheck, settings
+
 Json = dict[str, Any]
+unhurried = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # on a machine that others use
 
 
 def cell(key: str = "code-c1", **changes: Any) -> Json:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bench_run import cell, one_pass, run, sample
+from support.bench_run import cell, one_pass, run, sample, unhurried
 
 from ddtool.bench import judge, lossless
 from ddtool.bench.lossless import Output
@@ -87,6 +87,7 @@ def test_without_a_judge_a_difference_is_not_judged():
     assert lossless.compare(outputs(32), outputs(32), None, 0.125).verdict == "equal"
 
 
+@unhurried
 @given(st.lists(st.integers(1, 3), max_size=6), st.lists(st.integers(1, 3), max_size=6))
 def test_whatever_differs_is_found_where_it_begins(expected, found):
     told = lossless.compare([Output(0, "p", tuple(expected))], [Output(0, "p", tuple(found))], ask, 1)

@@ -10,7 +10,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bench_run import one_pass, sample
+from support.bench_run import one_pass, sample, unhurried
 
 from ddtool.bench import metrics, records
 from ddtool.errors import UsageError
@@ -147,6 +147,7 @@ def test_the_engines_counters_are_read_whatever_their_labels():
     assert metrics.engine_says(measured(sample())) is None
 
 
+@unhurried
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0, 100))
 def test_percentiles_are_numpys(values, percent):
     assert metrics.percentile(values, percent) == pytest.approx(numpy.percentile(values, percent), abs=1e-6)
@@ -157,6 +158,7 @@ def test_there_is_no_percentile_of_nothing():
         metrics.percentile([], 50)
 
 
+@unhurried
 @given(st.lists(gains, min_size=1, max_size=6))
 def test_tokens_a_round_and_shares_by_depth_are_one_thing(requests):
     """What a path of depth d gives is d + 1 tokens: so the mean is 1 + the sum over depths."""
@@ -166,6 +168,7 @@ def test_tokens_a_round_and_shares_by_depth_are_one_thing(requests):
     assert sum(accept.histogram.values()) == accept.rounds == sum(map(len, requests))
 
 
+@unhurried
 @given(st.lists(gains, min_size=1, max_size=6), st.randoms())
 def test_the_order_of_requests_does_not_matter(requests, rng):
     shuffled = rng.sample(requests, len(requests))
@@ -175,6 +178,7 @@ def test_the_order_of_requests_does_not_matter(requests, rng):
     assert (one.tok_s, one.round_ms) == (other.tok_s, other.round_ms)
 
 
+@unhurried
 @given(gains, st.integers(0, 10))
 def test_gaps_add_up_to_the_time_after_the_first_token_whatever_the_server_merges(rounds, first):
     whole = sample(rounds)

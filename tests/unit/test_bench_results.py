@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bench_run import cell, one_pass, run, sample, speeds
+from support.bench_run import cell, one_pass, run, sample, speeds, unhurried
 
 from ddtool.bench.compare import compare
 from ddtool.bench.results import summarise
@@ -197,6 +197,7 @@ def test_what_the_run_already_knows_is_kept():
     )
 
 
+@unhurried
 @given(st.randoms(), st.integers(0, 20))
 def test_neither_order_nor_broken_attempts_nor_torn_lines_change_a_number(rng: random.Random, cut: int):
     lines = [
@@ -226,6 +227,7 @@ JSON = st.recursive(
 )
 
 
+@unhurried
 @given(
     st.integers(0, 3),
     st.sampled_from(

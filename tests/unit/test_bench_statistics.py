@@ -11,6 +11,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
+from support.bench_run import unhurried
 
 from ddtool.bench import statistics
 from ddtool.bench.statistics import paired_ratio, stability, trend_p, unpaired_ratio
@@ -91,6 +92,7 @@ def test_by_hand():
     assert ratio.high == pytest.approx(math.exp(step + 2.7764451 * step))
 
 
+@unhurried
 @given(pairs)
 def test_a_ratio_turned_round_is_its_inverse(taken):
     ours, base = [a for a, _ in taken], [b for _, b in taken]
@@ -102,6 +104,7 @@ def test_a_ratio_turned_round_is_its_inverse(taken):
         assert one.low <= one.ratio * (1 + 1e-9) <= one.high * (1 + 1e-6)
 
 
+@unhurried
 @given(pairs, st.randoms())
 def test_the_order_of_pairs_does_not_matter(taken, rng):
     mixed = rng.sample(taken, len(taken))
@@ -119,11 +122,13 @@ def test_what_is_no_pair_is_refused(ours, base):
         paired_ratio(ours, base, [0] * len(ours))
 
 
+@unhurried
 @given(st.floats(0.5, 300))
 def test_students_t_is_scipys(freedom):
     assert statistics.student(freedom) == pytest.approx(scipy.stats.t.ppf(0.975, freedom), rel=1e-9)
 
 
+@unhurried
 @given(st.lists(st.lists(st.floats(-5, 5), min_size=2, max_size=5), min_size=2, max_size=4))
 def test_the_f_test_is_scipys(groups):
     means = [fmean(group) for group in groups]
@@ -131,6 +136,7 @@ def test_the_f_test_is_scipys(groups):
         assert statistics.groups_p(groups) == pytest.approx(scipy.stats.f_oneway(*groups).pvalue, rel=1e-6)
 
 
+@unhurried
 @given(st.permutations(range(7)))
 def test_the_trend_test_is_kendalls(order):
     exact = scipy.stats.kendalltau(range(7), order, method="exact").pvalue
@@ -169,6 +175,7 @@ def test_a_drift_is_a_steady_change_that_chance_does_not_make():
     assert stability([100, 98, 96]).drift is None, "three values always have an order"
 
 
+@unhurried
 @given(st.lists(speed, min_size=3, max_size=12))
 def test_a_steady_fall_turned_round_is_a_steady_rise(values):
     assert trend_p(values) == pytest.approx(trend_p(values[::-1]))
