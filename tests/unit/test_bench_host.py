@@ -124,7 +124,7 @@ def test_bytes_come_as_they_are_in_pieces_from_anywhere(
         assert fetch(ctx, start=start) == whole[start:]
     with pytest.raises(UsageError, match="there is no byte"):
         bench.fetch(ctx, RUN, len(whole) + 1)
-    with pytest.raises(AgentError, match="there is no samples.jsonl of 2026-x"):
+    with pytest.raises(AgentError, match=r"there is no samples\.jsonl of 2026-x"):
         bench.fetch(ctx, "2026-x")
     for name in ("../txn", ".", "", "a/b"):
         with pytest.raises(UsageError):

@@ -55,7 +55,7 @@ def test_undetermined_factors_are_none():
     ],
 )
 def test_the_form_that_made_the_points_tells_them_best(truth, model):
-    curve = fit({"cell": noisy(truth, noise=0.002)}, K26)["cell"]
+    curve = fit(noisy(truth, noise=0.002), K26)
     assert curve.model == model
     for width in range(8, 66):
         assert curve.at(width) == pytest.approx(truth(width), rel=0.02)
@@ -66,16 +66,16 @@ def test_what_is_no_form_is_followed_by_straight_lines():
     def twice_bent(n):
         return 10.0 + min(max(0, n - 14), 12)
 
-    curve = fit({"cell": noisy(twice_bent, noise=0.001)})["cell"]
+    curve = fit(noisy(twice_bent, noise=0.001))
     assert curve.model == "steps"
     for width in WIDTHS:
         assert curve.at(width) == pytest.approx(twice_bent(width), rel=0.01)
 
 
 def test_three_bent_widths_are_joined_and_three_on_a_line_are_a_line():
-    bent = fit({"cell": {8: 10.0, 24: 18.0, 48: 20.0}})["cell"]
+    bent = fit({8: 10.0, 24: 18.0, 48: 20.0})
     assert [bent.at(width) for width in (8, 24, 48)] == [10.0, 18.0, 20.0]
-    flat = fit({"cell": {8: 10.0, 24: 12.0, 48: 15.0}})["cell"]
+    flat = fit({8: 10.0, 24: 12.0, 48: 15.0})
     assert flat.at(33) == pytest.approx(13.125)
     assert flat.error == pytest.approx(0, abs=1e-9)
 
@@ -112,20 +112,19 @@ def test_the_published_curve_of_k26_is_told_from_half_of_its_points():
     known = {width: ms for width, ms in VERIFY_MS if width >= 8}
     points = {width: interpolate(known, width) for width in (8, 12, 16, 20, 24, 33, 48, 64)}
     half = {width: points[width] for width in (8, 16, 33, 64)}
-    curve = fit({"cell": half}, K26)["cell"]
+    curve = fit(half, K26)
     assert all(abs(curve.at(width) / ms - 1) < 0.10 for width, ms in points.items())
 
 
-def test_all_cells_have_one_form_and_their_own_factors():
-    cells = {"c1": noisy(lambda n: 9 + 0.1 * n), "c16": noisy(lambda n: 12 + 0.6 * n, seed=1)}
-    curves = fit(cells)
-    assert {curve.model for curve in curves.values()} == {"line"}
-    assert curves["c16"].at(65) > 2 * curves["c1"].at(65)
+def test_requests_of_a_batch_choose_their_experts_independently():
+    assert Experts(384, 8, requests=4).distinct(8) == pytest.approx(independent(32, 384, 8))
+    counted = Experts(384, 8, {8: 40.0}, requests=2)
+    assert counted.distinct(8) == pytest.approx(384 * (1 - (1 - 40 / 384) ** 2))
 
 
 def test_too_few_widths_are_an_error_with_the_next_command():
     with pytest.raises(DdtoolError, match="two widths") as error:
-        fit({"cell": {33: 10.0}})
+        fit({33: 10.0})
     assert "--widths" in error.value.hint
 
 
@@ -146,6 +145,6 @@ def test_a_smaller_trees_experts_are_those_of_the_first_rows():
 
 def test_measured_experts_take_the_place_of_the_bound():
     known = Experts(384, 8, {8: 40.0, 33: 100.0})
-    assert known.distinct(33) == 100.0
-    assert known.distinct(1) == 8.0
+    assert known.distinct(33) == pytest.approx(100.0)
+    assert known.distinct(1) == pytest.approx(8.0)
     assert 40 < known.distinct(20) < 100

@@ -11,23 +11,20 @@ with factors that are not negative, so that a wider verify is never cheaper.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from statistics import fmean
-from typing import TypeVar
 
 from ddtool.bench.tune.experts import independent
 from ddtool.errors import DdtoolError
 
 Points = Mapping[int, float]  # ms by width
 Term = Callable[[float], float]
-Cell = TypeVar("Cell")
 
-ALIKE, NOISE = (
-    1.25,
-    0.002,
-)  # errors that differ by less than this factor, or this much, are no reason for another form
+# Errors that differ by less than this factor, or this much, are no reason for another form.
+ALIKE, NOISE = 1.25, 0.002
 
 
 @dataclass(frozen=True)
@@ -45,53 +42,54 @@ Maker = Callable[[Points], Curve]
 
 @dataclass(frozen=True)
 class Experts:
-    """Of one layer of the target. measured: distinct ones by width, where SGLang's recorder was asked."""
+    """Of one layer of the target. measured: distinct ones by width, where SGLang's recorder was asked.
+
+    requests: how many are in a forward; each has a tree of its own, and they choose independently of each other.
+    """
 
     count: int
     chosen: int
     measured: Mapping[int, float] | None = None
+    requests: int = 1
 
-    def distinct(self, tokens: float) -> float:
+    def distinct(self, width: float) -> float:
         """Between measured widths a straight line; without them the bound of independent routing."""
-        if not self.measured:
-            return independent(tokens, self.count, self.chosen)
-        return interpolate({0: 0.0, 1: float(self.chosen), **self.measured}, tokens)
+        if self.measured:
+            alone = interpolate({0: 0.0, 1: float(self.chosen), **self.measured}, width)
+        else:
+            alone = independent(width, self.count, self.chosen)
+        return self.count * (1 - math.pow(1 - min(1.0, alone / self.count), self.requests))
 
 
-def fit(cells: Mapping[Cell, Points], experts: Experts | None = None) -> dict[Cell, Curve]:
-    """A curve for each cell (a workload, so many requests at a time), all of one form.
-
-    Raises DdtoolError for a cell with fewer than two widths.
-    """
-    for points in cells.values():
-        if len(points) < 2:
-            raise DdtoolError(
-                "a cost curve needs two widths at least",
-                why=f"measured: {', '.join(map(str, points)) or 'none'}",
-                hint="ddtool tune --widths 8,16,33,65",
-            )
-    make = best_form(forms(sorted({width for points in cells.values() for width in points}), experts), cells)
-    return {key: replace(make(points), error=left_out(make, points)) for key, points in cells.items()}
+def fit(points: Points, experts: Experts | None = None) -> Curve:
+    """The curve of one load. Raises DdtoolError for fewer than two widths."""
+    if len(points) < 2:
+        raise DdtoolError(
+            "a cost curve needs two widths at least",
+            why=f"measured: {', '.join(map(str, points)) or 'none'}",
+            hint="ddtool tune --widths 8,16,33,65",
+        )
+    make = best_form(forms(sorted(points), experts), points)
+    return replace(make(points), error=left_out(make, points))
 
 
-def best_form(makers: Mapping[str, Maker], cells: Mapping[Cell, Points]) -> Maker:
+def best_form(makers: Mapping[str, Maker], points: Points) -> Maker:
     """The simplest of those that tell left-out widths about as well as the best.
 
     With three widths a line and the straight lines between them do that equally well; then what fits them is better.
     """
     scores: dict[str, tuple[float, float]] = {}
     for name, make in makers.items():
-        errors = [error for points in cells.values() if (error := left_out(make, points)) is not None]
-        if len(errors) == len(cells):
-            missed = [misses(make(points), points) for points in cells.values()]
-            scores[name] = round(fmean(errors), 9), fmean(missed)
+        error = left_out(make, points)
+        if error is not None:
+            scores[name] = round(error, 9), misses(make(points), points)
     if not scores:
         return makers["line"]
     best = min(scores, key=lambda name: scores[name])
-    if min(map(len, cells.values())) == 3:
+    if len(points) == 3:
         return makers[best]
     allowed = max(ALIKE * scores[best][0], scores[best][0] + NOISE)
-    return next(makers[name] for name in makers if name in scores and scores[name][0] <= allowed)
+    return next(makers[name] for name in makers if scores[name][0] <= allowed)
 
 
 def misses(curve: Curve, points: Points) -> float:

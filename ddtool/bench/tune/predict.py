@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import median
 
@@ -57,7 +57,10 @@ class Predictor:
         self.acceptance = acceptance
         self._timings = [timing for timing in timings if timing.shape is not None]
         self.costs = costs(self._timings)
-        self.curves: dict[Load, Curve] = fit(self.costs, experts)
+        self.curves: dict[Load, Curve] = {
+            load: fit(points, experts and replace(experts, requests=load.concurrency))
+            for load, points in self.costs.items()
+        }
         self._chain = {
             load: median(one.round_ms for one in found)
             for load, found in _by_load(self._timings, lambda shape: shape.is_chain).items()
