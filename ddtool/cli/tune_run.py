@@ -144,7 +144,7 @@ def _then(deployment: Deployment) -> str:
     starts = VERIFY_ARMS * VERIFY_VISITS + 1
     seconds = starts * on_host.start_s(deployment.facts)
     return (
-        f"afterwards the answer is run against its neighbours: {starts} more starts, "
+        f"afterwards the answer is run against its neighbours: about {starts} more starts, "
         f"{output.minutes(seconds)} of them alone, which a second plan asks about"
     )
 
