@@ -14,6 +14,7 @@ from typing import Any
 from ddtool.bench import distribution, records
 from ddtool.bench.metrics import Acceptance, acceptance, measure
 from ddtool.bench.records import Pass
+from ddtool.bench.statistics import CHANCE, surplus_p
 
 Json = dict[str, Any]
 Ask = Callable[[str, Sequence[int]], Sequence[tuple[int, float]]]
@@ -29,6 +30,7 @@ PLAIN = "plain"
 
 EQUAL, NEAR_TIES, DIFFERS = "equal", "near-ties", "differs"
 NO_EFFECT, TOO_FEW, NOT_JUDGED = "identical-by-accident?", "too-few", "not-judged"
+BY_LOAD = "load-dependent"
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,13 @@ class Greedy:
         return self.samples - len(self.divergences)
 
     @property
+    def real(self) -> int:
+        return sum(not one.near_tie for one in self.divergences)
+
+    @property
     def verdict(self) -> str:
         """A single real difference is enough; nothing else is said of the answers to fewer than 32 prompts."""
-        real = any(not one.near_tie for one in self.divergences)
-        if real:
+        if self.real:
             return DIFFERS if self.judged else NOT_JUDGED
         if self.prompts < LEAST:
             return TOO_FEW
@@ -114,20 +119,33 @@ def _divergence(expected: tuple[int, ...], found: Output, ask: Ask | None, width
 def judged(run: Mapping[str, Any], samples: Iterable[object], ask: Ask | None, dtype: str) -> list[Json]:
     """The `lossless` part of ddtool.bench/1, from passes that kept their output ids.
 
-    A greedy cell is held against plain decoding at the lowest load of its workload, so plain decoding under load is
-    listed as well: what it does to itself is no fault of speculation. A cell at T > 0 is held against plain decoding in
-    the same cell, by its distribution.
+    A greedy cell is held against plain decoding at the lowest load of its workload. Under another load plain decoding
+    is held against itself as well: what batching does to it is no fault of speculation. A cell at T > 0 is held against
+    plain decoding in the same cell, by its distribution.
     """
     passes = [one for one in records.read(samples).passes if any(s.get("output_ids") for s in one.samples)]
+    ask, width = ask and _once(ask), tie_width(dtype)
     entries = []
     for cell in run["plan"]["cells"]:
         reference = cell if cell["temperature"] else lowest_load(run["plan"]["cells"], cell)
-        plain = [one for one in passes if (one.id.arm, one.id.cell) == (PLAIN, reference["key"])]
+        plain, itself = (_of(passes, PLAIN, key) for key in (reference["key"], cell["key"]))
+        control = None
+        if plain and itself and reference is not cell:
+            control = compare(_outputs(plain[0]), _outputs(itself[0]), ask, width)
         for arm in run["plan"]["arms"]:
-            mine = [one for one in passes if (one.id.arm, one.id.cell) == (arm, cell["key"])]
+            mine = _of(passes, arm, cell["key"])
             if not plain or not mine or (arm == PLAIN and reference is cell):
                 continue
-            entries.append(_entry(arm, cell, plain, mine, ask, tie_width(dtype)))
+            if cell["temperature"]:
+                judgement = _sampled(plain, mine)
+            else:
+                judgement = _greedy(
+                    arm, compare(_outputs(plain[0]), _outputs(mine[0]), ask, width), control, width
+                )
+            idle = arm != PLAIN and no_effect(acceptance([measure(one) for one in mine]))
+            if idle and judgement["verdict"] != DIFFERS:
+                judgement |= {"verdict": NO_EFFECT, "words": idle}
+            entries.append({"arm": arm, "cell": cell["key"], **judgement})
     return entries
 
 
@@ -141,28 +159,37 @@ def lowest_load(cells: Sequence[Json], cell: Json) -> Json:
     return min(alike, key=lambda one: (one["concurrency"] is None, one["concurrency"] or one["rate"]))
 
 
-def _entry(
-    arm: str, cell: Json, plain: Sequence[Pass], mine: Sequence[Pass], ask: Ask | None, width: float
-) -> Json:
-    entry = {"arm": arm, "cell": cell["key"], "divergences": [], "distribution": None}
-    accept = acceptance([measure(one) for one in mine])
-    idle = arm != PLAIN and no_effect(accept)
-    if cell["temperature"]:
-        drawn = distribution.compare(_by_prompt(plain), _by_prompt(mine))
-        same = [_ids(one) for one in mine] == [_ids(one) for one in plain]
-        verdict = NO_EFFECT if idle or same else _verdict_of(drawn)
-        entry |= {
-            "samples": drawn.samples,
-            "equal": None,
-            "distribution": drawn.to_json(),
-            "verdict": verdict,
-        }
-        return entry | {"words": idle or (_IDENTICAL if same else drawn.words)}
-    found = compare(_outputs(plain[0]), _outputs(mine[0]), ask, width)
-    verdict = NO_EFFECT if idle and found.verdict != DIFFERS else found.verdict
-    entry |= {"samples": found.samples, "equal": found.equal, "verdict": verdict}
-    entry["divergences"] = [one.to_json() for one in found.divergences]
-    return entry | {"words": idle or words(found, width)}
+def _sampled(plain: Sequence[Pass], mine: Sequence[Pass]) -> Json:
+    drawn = distribution.compare(_by_prompt(plain), _by_prompt(mine))
+    same = [_ids(one) for one in mine] == [_ids(one) for one in plain]
+    return {
+        "samples": drawn.samples,
+        "equal": None,
+        "divergences": [],
+        "distribution": drawn.to_json(),
+        "verdict": NO_EFFECT if same else _verdict_of(drawn),
+        "words": _IDENTICAL if same else drawn.words,
+    }
+
+
+def _greedy(arm: str, found: Greedy, control: Greedy | None, width: float) -> Json:
+    verdict, said = found.verdict, words(found, width)
+    if verdict == DIFFERS and control is not None and (arm == PLAIN or not worse(found, control)):
+        verdict = BY_LOAD
+        said += f"; plain decoding itself does so in {control.real} of {control.samples} under this load"
+    return {
+        "samples": found.samples,
+        "equal": found.equal,
+        "divergences": [one.to_json() for one in found.divergences],
+        "distribution": None,
+        "verdict": verdict,
+        "words": said,
+    }
+
+
+def worse(found: Greedy, control: Greedy) -> bool:
+    """Whether the arm differs for real more often than plain decoding does from itself under the same load."""
+    return surplus_p(found.real, found.samples, control.real, control.samples) < CHANCE or not control.real
 
 
 def no_effect(accept: Acceptance | None) -> str:
@@ -202,6 +229,23 @@ def _verdict_of(drawn: distribution.Comparison) -> str:
     if drawn.differs:
         return DIFFERS
     return EQUAL if drawn.telling else TOO_FEW
+
+
+def _once(ask: Ask) -> Ask:
+    """Asks about each place once, however many arms differ there."""
+    known: dict[tuple[str, tuple[int, ...]], Sequence[tuple[int, float]]] = {}
+
+    def asked(prompt: str, said: Sequence[int]) -> Sequence[tuple[int, float]]:
+        place = prompt, tuple(said)
+        if place not in known:
+            known[place] = ask(prompt, said)
+        return known[place]
+
+    return asked
+
+
+def _of(passes: Sequence[Pass], arm: str, cell: str) -> list[Pass]:
+    return [one for one in passes if (one.id.arm, one.id.cell) == (arm, cell)]
 
 
 def _outputs(one: Pass) -> list[Output]:

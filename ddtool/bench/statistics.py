@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import exp, fsum, lgamma, log, log1p, sqrt
+from math import comb, exp, fsum, lgamma, log, log1p, sqrt
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -134,6 +134,13 @@ def groups_p(groups: Sequence[Sequence[float]]) -> float:
     if explained + left == 0:
         return 1.0
     return _beta(left / (left + explained), within / 2, between / 2)
+
+
+def surplus_p(hits: int, of: int, base_hits: int, base_of: int) -> float:
+    """Fisher's exact test, one-sided: how often chance would give the first side as many of all hits, or more."""
+    total = hits + base_hits
+    ways = sum(comb(of, k) * comb(base_of, total - k) for k in range(hits, min(of, total) + 1))
+    return ways / comb(of + base_of, total)
 
 
 @cache

@@ -137,6 +137,52 @@ def test_a_run_is_judged_against_plain_decoding_at_the_lowest_load():
     )
 
 
+@pytest.mark.parametrize(
+    ("by_plain", "by_tree", "expected"),
+    [
+        (0, 1, "differs"),
+        (3, 4, "load-dependent"),  # no more than batching does alone
+        (3, 14, "differs"),
+        (0, 0, "equal"),
+    ],
+)
+def test_what_batching_alone_does_is_not_laid_on_speculation(by_plain, by_tree, expected):
+    def real(count: int) -> dict[int, tuple[int, ...]]:
+        return dict.fromkeys(range(count), (7, 9, 9, 9))
+
+    asked = []
+
+    def note(prompt: str, said: Sequence[int]) -> list[tuple[int, float]]:
+        asked.append((prompt, *said))
+        return LIKELY
+
+    told = lossless.judged(
+        run(*CELLS, arms=("plain", "tree:32")),
+        [
+            *lines("plain", "code-c1", verify_ct=None),
+            *lines("plain", "code-c16", real(by_plain), verify_ct=None),
+            *lines("tree:32", "code-c1"),
+            *lines("tree:32", "code-c16", real(by_tree)),
+        ],
+        note,
+        "bfloat16",
+    )
+    assert [one["verdict"] for one in told] == ["load-dependent" if by_plain else "equal", expected, "equal"]
+    assert ("plain decoding itself does so in 3 of 32" in told[1]["words"]) == (expected == "load-dependent")
+    assert len(asked) == len(set(asked)), "each place is asked about once"
+
+
+def test_an_idle_arm_that_says_something_else_differs():
+    (told,) = lossless.judged(
+        run(CELLS[1], arms=("plain", "chain")),
+        [*lines("plain", "code-c1", verify_ct=None), *lines("chain", "code-c1", {3: (9, 9)}, verify_ct=None)],
+        ask,
+        "bfloat16",
+    )
+    assert told["verdict"] == "differs"
+    assert "differ by more than a near tie" in told["words"]
+
+
 def test_an_arm_that_did_nothing_is_not_lossless():
     plan = run(CELLS[1], arms=("plain", "chain", "tree:32"))
     (chain, tree) = lossless.judged(

@@ -137,6 +137,16 @@ def test_the_f_test_is_scipys(groups):
 
 
 @unhurried
+@given(st.integers(0, 12), st.integers(0, 30), st.integers(0, 12), st.integers(0, 30))
+def test_the_surplus_test_is_fishers(hits, misses, base_hits, base_misses):
+    table = [[hits, misses], [base_hits, base_misses]]
+    exact = scipy.stats.fisher_exact(table, alternative="greater").pvalue
+    assert statistics.surplus_p(hits, hits + misses, base_hits, base_hits + base_misses) == pytest.approx(
+        exact
+    )
+
+
+@unhurried
 @given(st.permutations(range(7)))
 def test_the_trend_test_is_kendalls(order):
     exact = scipy.stats.kendalltau(range(7), order, method="exact").pvalue
