@@ -197,7 +197,7 @@ class Told:
                 "of": len(self._spec["requests"]),
                 "errors": self._errors,
                 "tok_s": round(self._tokens / seconds, 1) if seconds > 0 else None,
-                "seconds": seconds if line["kind"] == "end" else None,
+                "seconds": seconds,
             }
         )
 

@@ -26,9 +26,6 @@ class Progress:
         if seconds:
             self._start_s = seconds
 
-    def waits_for(self, ident: str) -> bool:
-        return any(one.ident == ident for one in self._left)
-
     def ended(self, ident: str, seconds: float) -> None:
         over = next((one for one in self._left if one.ident == ident), None)
         if over is not None:

@@ -24,6 +24,7 @@ class Watch:
         self._standing = standing
         self._live: Status | None = None
         self._begun: dict[str, float] = {}
+        self._over: set[str] = set()
         self._heard = 0
 
     def __enter__(self) -> Self:
@@ -66,7 +67,8 @@ class Watch:
         ident, at = event["pass"], event.get("elapsed_s", 0.0)
         self._begun.setdefault(ident, at)
         over = event["done"] >= event["of"]
-        if over and self._standing.waits_for(ident):
+        if over and ident not in self._over:
+            self._over.add(ident)
             self._standing.ended(ident, event.get("seconds") or max(0.1, at - self._begun[ident]))
             if self._live is None:
                 output.words(self._line(event))
@@ -78,6 +80,8 @@ class Watch:
         wait = f", {output.minutes(left)} left" if left else ""
         speed = f", {event['tok_s']:.1f} tok/s" if event.get("tok_s") else ""
         failed = f", {event['errors']} failed" if event.get("errors") else ""
-        number = min(self._standing.of, self._standing.done + (event["done"] < event["of"]))
-        within = "" if event["done"] >= event["of"] else f" ({event['done']} of {event['of']} answers)"
-        return f"pass {number} of {self._standing.of}: {event['pass']}{within}{speed}{failed}{wait}"
+        over = event["done"] >= event["of"]
+        within = "" if over else f" ({event['done']} of {event['of']} answers)"
+        # Of a run that was begun elsewhere and has no samples yet, nobody here knows the plan.
+        of = f" {self._standing.done + (not over)} of {self._standing.of}" if self._standing.of else ""
+        return f"pass{of}: {event['pass']}{within}{speed}{failed}{wait}"
