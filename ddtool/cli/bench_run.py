@@ -67,7 +67,7 @@ def on_host(
     design, loaded = asked.design(chosen, names, workload, **wanted)
     how = {"profile": typed_profile(where.profile, chosen), "set": list(where.overrides), "host": name}
     with Deployment(chosen, name) as deployment:
-        prepared(deployment, where, show)
+        settled(deployment, where)
         measurement = host_run.prepare(deployment, design, loaded, typed=list(workload), how=how)
         said = asked.temperature_said(chosen, design, wanted["temperature"])
         carry_out(deployment, measurement, None, where, show, said)
@@ -78,7 +78,8 @@ def typed_profile(typed: str | None, profile: Profile) -> str:
     return str(Path(profile.source).resolve()) if typed is None or Path(typed).is_file() else typed
 
 
-def prepared(deployment: Deployment, where: Where, show: Show) -> None:
+def settled(deployment: Deployment, where: Where) -> None:
+    """What a killed transaction left is finished or undone first, unless nothing may change."""
     from ddtool.cli import progress
 
     if not where.dry_run:
@@ -101,7 +102,7 @@ def resume(name: str, where: Where, show: Show) -> None:
     chosen, host = options.selected(where.profile, list(where.overrides), where.host)
     loaded = asked.load_all(about["workloads"], chosen, design.seed)
     with Deployment(chosen, host) as deployment:
-        prepared(deployment, where, show)
+        settled(deployment, where)
         measurement = host_run.prepare(
             deployment, design, loaded, typed=about["workloads"], how=about["how"], resumed=folder
         )

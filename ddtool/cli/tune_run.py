@@ -51,7 +51,7 @@ def new(
     traced = next(iter(loaded))
     cell = next(cell for cell in design.cells if cell.workload == traced)
     with Deployment(profile, host) as deployment:
-        bench_run.prepared(deployment, where, show)
+        bench_run.settled(deployment, where)
         experts = plan.experts_of(deployment.facts["model"]["config"] or {})
         how = {
             "profile": bench_run.typed_profile(where.profile, profile),
@@ -85,7 +85,7 @@ def resume(name: str, where: Where, show: Show, out: str | None) -> None:
     design = Design.from_json(about["plan"])
     loaded = asked.load_all(about["workloads"], profile, design.seed)
     with Deployment(profile, host) as deployment:
-        bench_run.prepared(deployment, where, show)
+        bench_run.settled(deployment, where)
         _both(deployment, design, loaded, about["workloads"], about["how"], folder, where, show, out)
 
 
