@@ -137,7 +137,7 @@ def bench(
     On the host each arm's server is started in turn, and the deployed service is put back at the end, or wherever it
     breaks off; the plan says what outage that is. The profile's objective is judged: exit 8 when it is missed.
     """
-    from ddtool.cli import bench_run
+    from ddtool.cli import bench_run, bench_url
     from ddtool.errors import UsageError
 
     if (resume is not None) + attach + (url is not None) > 1:
@@ -173,7 +173,7 @@ def bench(
             raise UsageError(
                 "with --url the arms are the servers named", hint="--url chain=URL --url tree:32=URL"
             )
-        bench_run.by_url(url, workload or ["code"], wanted, where, show)
+        bench_url.new(url, workload or ["code"], wanted, where, show)
     else:
         bench_run.on_host(arms, workload or ["code"], wanted, where, show)
 

@@ -14,9 +14,7 @@ from ddtool.cli import options, output
 if TYPE_CHECKING:
     from ddtool.bench.lossless import Ask
     from ddtool.bench.on_host import Measurement
-    from ddtool.bench.passes import Design
     from ddtool.bench.store import Folder
-    from ddtool.bench.workloads import Workload
     from ddtool.deploy.deployment import Deployment
     from ddtool.profile import Profile
 
@@ -87,8 +85,10 @@ def settled(deployment: Deployment, where: Where) -> None:
 
 
 def resume(name: str, where: Where, show: Show) -> None:
+    """Go on with a run, where it began."""
     from ddtool.bench import asked, host_run, store
     from ddtool.bench.passes import Design
+    from ddtool.cli import bench_url
     from ddtool.deploy.deployment import Deployment
 
     folder = store.find(name)
@@ -97,7 +97,7 @@ def resume(name: str, where: Where, show: Show) -> None:
     design = Design.from_json(about["plan"])
     if about["how"].get("urls"):
         pairs = [f"{arm}={url}" for arm, url in about["how"]["urls"].items()]
-        again_by_url(pairs, folder, design, where, show)
+        bench_url.again(pairs, folder, design, where, show)
         return
     chosen, host = options.selected(where.profile, list(where.overrides), where.host)
     loaded = asked.load_all(about["workloads"], chosen, design.seed)
@@ -221,86 +221,6 @@ def attach(where: Where, show: Show) -> None:
         if left:
             output.words(kept(folder), "bold")
         finish(folder, show, None)
-
-
-def by_url(
-    pairs: Sequence[str], workload: Sequence[str], wanted: Mapping[str, Any], where: Where, show: Show
-) -> None:
-    """A new run against servers that run already."""
-    from ddtool.bench import asked
-    from ddtool.bench import by_url as urls
-
-    profile = options.profile_of(where.profile, list(where.overrides)) if where.profile else None
-    servers = urls.parse(pairs, api_key_of(profile))
-    design, loaded = asked.design(profile, list(servers), workload, **wanted)
-    notes = asked.notes(profile, design, loaded)
-    said = asked.temperature_said(profile, design, wanted["temperature"])
-    if where.dry_run:
-        count = len(design.arms) * len(design.cells) * design.visits * design.repeats
-        output.words(f"{count} passes: {', '.join(cell.key for cell in design.cells)}; {said}")
-        for note in notes:
-            output.words(f"warning: {note}", "yellow")
-        return
-    folder = urls.prepare(
-        servers,
-        design,
-        loaded,
-        list(workload),
-        profile=profile.name if profile else None,
-        wanted=profile.objective if profile else None,
-        warnings=notes,
-        how={
-            "profile": typed_profile(where.profile, profile) if profile else None,
-            "set": list(where.overrides),
-        },
-    )
-    output.words(f"run {folder.path.name}, kept in {folder.path}; {said}")
-    measure_by_url(servers, folder, design, loaded, show)
-
-
-def again_by_url(pairs: Sequence[str], folder: Folder, design: Design, where: Where, show: Show) -> None:
-    from ddtool.bench import asked, fingerprint, run
-    from ddtool.bench import by_url as urls
-
-    profile = options.profile_of(where.profile, list(where.overrides)) if where.profile else None
-    servers = urls.parse(pairs, api_key_of(profile))
-    loaded = asked.load_all(folder.run["workloads"], profile, design.seed)
-    run.check_same(folder, fingerprint.of_servers(urls.looked(servers), design, loaded))
-    measure_by_url(servers, folder, design, loaded, show)
-
-
-def api_key_of(profile: Profile | None) -> str | None:
-    import os
-
-    from ddtool.profile import SecretText, resolve_secrets
-
-    key = profile.service.api_key if profile else None
-    return (
-        key.resolve(resolve_secrets(profile, os.environ)) if profile and isinstance(key, SecretText) else None
-    )
-
-
-def measure_by_url(
-    servers: Mapping[str, Any], folder: Folder, design: Design, loaded: Mapping[str, Workload], show: Show
-) -> None:
-    from ddtool.bench import by_url as urls
-    from ddtool.bench.passes import Visit, alternating
-    from ddtool.bench.progress import Progress
-    from ddtool.cli.bench_progress import Watch
-    from ddtool.errors import DdtoolError
-
-    done = folder.done()
-    left = [one for one in alternating(design) if one.ident not in done]
-    standing = Progress([Visit("", 0, left)] if left else [], 0.0, len(done))
-    standing.started()
-    try:
-        with Watch(standing) as watch:
-            urls.measure(servers, folder, loaded, watch.event)
-    except (DdtoolError, KeyboardInterrupt):
-        output.words(kept(folder), "bold")
-        raise
-    ask = urls.judge(servers, loaded) if design.lossless else None
-    finish(folder, show, ask)
 
 
 def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Folder) -> Ask | None:
