@@ -118,9 +118,7 @@ def install_facts(ctx: Context, venv: str, asked: Dict[str, Any]) -> Dict[str, A
     found = install.look(ctx, **asked)
     path = asked["path"]
     other = path and found["incomplete"] is None and os.path.realpath(path) != os.path.realpath(venv)
-    wanted = (
-        {"venv": venv_facts(Path(path)), "diagnostics": overview.overview(ctx, path)} if other else None
-    )
+    wanted = {"venv": venv_facts(Path(path)), "diagnostics": overview.overview(ctx, path)} if other else None
     return {**found, "wanted": wanted}
 
 
