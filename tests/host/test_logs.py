@@ -146,7 +146,7 @@ def test_a_vacuum_of_what_a_slow_reader_has_not_read_is_a_gap(writer: Sandbox, f
     records = reading(writer, follow=True, since="invocation")
     got = take(records, 200)
     faults.stall(writer)  # its journalctl soon waits for room in the pipe
-    script = f"sleep 4; journalctl -q --rotate; sleep 2; journalctl -q --vacuum-time=1s; touch {STOP}"
+    script = f"sleep 2; journalctl -q --rotate; sleep 2; journalctl -q --vacuum-time=1s; touch {STOP}"
     assert exec_inside(writer, ["sh", "-c", script]).returncode == 0
     faults.clear(writer)
     while not got[-1].text.startswith("total "):
