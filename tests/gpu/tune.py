@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import cells
-from server import Arm, Server, platform
+from server import REQUEST_S, Arm, Server, platform
 
 from ddtool.agent.load import run_pass
 from ddtool.bench import asked, passes
@@ -141,7 +141,7 @@ class Rig:
             return Folder(path)
         options = self.options
         design, _ = self.design(arms(), repeats)
-        design = replace(design, cells=[fewer(cell) for cell in design.cells])
+        design = replace(design, cells=[fewer(cell) for cell in design.cells], timeout_s=REQUEST_S)
         count, _, chosen = (options.experts or "").partition(":")
         how = {
             "traced": CONCURRENCY.sub("", design.cells[0].key, count=1),

@@ -71,6 +71,16 @@ def trace_lines(found: Sequence[Text]) -> Iterator[str]:
             yield json.dumps(line)
 
 
+def traced_pass(found: Sequence[Text], cell: str) -> list[str]:
+    """The traced pass's lines of `samples.jsonl`: one token a round."""
+    name = {"pass": f"trace/{cell}/v0/r0", "attempt": 1}
+    lines: list[dict[str, Any]] = [{"kind": "begin", **name, "unix": 2.0, "warm": "flushed"}]
+    for number, text in enumerate(found):
+        chunks = [[0.1 * count, count] for count in range(1, len(text.ids) + 1)]
+        lines.append({"kind": "sample", **name, **sample(number, 0.0, chunks)})
+    return [json.dumps(line) for line in [*lines, {"kind": "end", **name, "seconds": 60.0}]]
+
+
 class Machine:
     """round_ms: what a round truly costs. noise: relative, of each round. tree_ms: what a tree costs beside a chain."""
 
@@ -128,24 +138,25 @@ class Machine:
                 chunks.append([clock - sent, chunks[-1][1] + left.pop(0)])
                 if not left:
                     del active[number]
-                    yield {"kind": "sample", **begun, **self._sample(number, sent, chunks)}
+                    yield {"kind": "sample", **begun, **sample(number, sent, chunks)}
         yield {"kind": "end", **begun, "seconds": clock, "gpu": None, "metrics": None}
 
-    def _sample(self, number: int, sent: float, chunks: list[list[float]]) -> dict[str, Any]:
-        return {
-            "index": number,
-            "prompt": f"{number:016x}",
-            "sent_s": sent,
-            "chunks": chunks,
-            "e2e_s": chunks[-1][0],
-            "prompt_tokens": 100,
-            "cached_tokens": 0,
-            "completion_tokens": chunks[-1][1],
-            "verify_ct": len(chunks) - 1,
-            "finish": "length",
-            "status": 200,
-            "error": None,
-        }
+
+def sample(number: int, sent: float, chunks: list[list[float]]) -> dict[str, Any]:
+    return {
+        "index": number,
+        "prompt": f"{number:016x}",
+        "sent_s": sent,
+        "chunks": chunks,
+        "e2e_s": chunks[-1][0],
+        "prompt_tokens": 100,
+        "cached_tokens": 0,
+        "completion_tokens": chunks[-1][1],
+        "verify_ct": len(chunks) - 1,
+        "finish": "length",
+        "status": 200,
+        "error": None,
+    }
 
 
 def gains(text: Text, taken: Mapping[int, int]) -> list[int]:

@@ -151,13 +151,10 @@ class TestTrace:
             {"rid": "a", "position": 4, "root": 7, "path_ranks": [0, 1], "bonus": 5, **said},
             {"rid": "a", "position": 7, "root": 5, "path_ranks": [], "bonus": 6, **said},
         ]
-        (text,) = trace.read(map(json.dumps, lines), shortest=1)
+        (text,) = trace.read(map(json.dumps, lines))
         assert text.ids == (7, 1, 4, 5, 6)
         assert sorted(text.drafts) == [0, 3]
         assert not text.is_dense
-
-    def test_short_requests_are_no_workload(self):
-        assert trace.read(trace_lines(texts(5, 1, 8))) == []
 
     def test_a_torn_last_line_is_left_out_and_one_in_the_middle_is_an_error(self):
         lines = list(trace_lines(texts(5, 1, 20)))

@@ -95,11 +95,11 @@ def _width(timing: Timing) -> int | None:
 
 
 def acceptance_rows(found: Found) -> list[Json]:
-    """Accept lengths of trees, predicted and as the server counted them; budget 0 is the chain."""
+    """Accept lengths, predicted and as the server counted them over the same prompts; budget 0 is the chain."""
     acceptance = found.predictor.acceptance
     measured: dict[Shape, list[Timing]] = {}
     for one in [*found.timings, *found.verified]:
-        if one.shape is not None and one.workload == found.traced:
+        if one.shape is not None and is_of(one, found.widest):
             measured.setdefault(one.shape, []).append(one)
     shapes = {CHAIN, *measured, *(Shape(budget, found.topk) for budget in SHOWN)}
     rows = []

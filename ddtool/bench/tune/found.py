@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -36,6 +37,17 @@ class Found:
     def main(self) -> list[Load]:
         """The loads whose texts are the trace's."""
         return [load for load in self.loads if load.workload == self.traced]
+
+    @property
+    def widest(self) -> Load:
+        """The one with the most prompts, which the traced pass had, too."""
+        sizes = {one: max(len(t.tokens) for t in self.timings if is_of(t, one)) for one in self.main}
+        return max(self.main, key=lambda load: (sizes[load], load.concurrency))
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether texts differ from run to run: the temperature stands in the workload's name."""
+        return re.search(r"-t[0-9.]+$", self.traced) is not None
 
     @property
     def shapes(self) -> list[Shape]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ddtool.bench import records
@@ -14,6 +15,7 @@ from ddtool.bench.tune.cost import Experts
 from ddtool.bench.tune.found import Found
 from ddtool.bench.tune.predict import Predictor
 from ddtool.bench.tune.rounds import Timing, timings
+from ddtool.bench.tune.trace import Text
 from ddtool.errors import UsageError
 
 TRACE_FILE = "trace.jsonl"
@@ -33,9 +35,8 @@ def found(fit: Folder, verified: Folder | None) -> Found:
         )
     topk = int(how["topk"])
     measured = of_run(fit, topk)
-    widest = max((one.shape.budget for one in measured if one.shape is not None), default=0)
-    with path.open(encoding="utf-8") as lines:
-        acceptance = Acceptance(trace.read(lines), max(widest, 1))
+    widest = max((one.shape.budget for one in measured if one.shape is not None), default=1)
+    acceptance = Acceptance(traced_texts(fit, path), widest)
     experts = experts_in(fit, how)
     return Found(
         predictor=Predictor(measured, acceptance, experts),
@@ -45,6 +46,19 @@ def found(fit: Folder, verified: Folder | None) -> Found:
         topk=topk,
         experts=experts,
     )
+
+
+def traced_texts(fit: Folder, path: Path) -> list[Text]:
+    """Of the traced pass alone: it was the last to be asked of its server. A single token needs no round."""
+    counts = [
+        sample["completion_tokens"]
+        for one in records.read(fit.lines()).passes
+        if one.id.arm == plan.TRACE
+        for sample in one.samples
+    ]
+    with path.open(encoding="utf-8") as lines:
+        texts = trace.read(lines)
+    return texts[-sum(count > 1 for count in counts) :]
 
 
 def of_run(folder: Folder, topk: int) -> list[Timing]:

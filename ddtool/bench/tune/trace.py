@@ -13,8 +13,6 @@ from typing import Any
 from ddtool.bench.tune.trees import Draft
 from ddtool.errors import DdtoolError
 
-SHORTEST = 16  # tokens; health checks and SGLang's own warm-up are shorter, and no workload is
-
 
 @dataclass(frozen=True)
 class Text:
@@ -33,8 +31,10 @@ class Text:
         return all(root in self.drafts for root in range(self.rounds_end))
 
 
-def read(lines: Iterable[str], shortest: int = SHORTEST) -> list[Text]:
-    """The trace's requests in order of appearance, those under `shortest` tokens left out; a torn last line, too.
+def read(lines: Iterable[str]) -> list[Text]:
+    """The trace's requests in order of appearance; a torn last line is left out.
+
+    Whoever asked the server is among them: its own warm-up, the load client's, and an attempt that broke off.
 
     Raises DdtoolError for lines that are no verify trace, or one of an engine that did not write the text into it.
     """
@@ -48,8 +48,7 @@ def read(lines: Iterable[str], shortest: int = SHORTEST) -> list[Text]:
             rounds.setdefault(record["rid"], []).append(record)
         except (ValueError, KeyError, TypeError):
             torn = f"line {number} of the trace is no round of the verify trace"
-    texts = [_text(records) for records in rounds.values()]
-    return [text for text in texts if len(text.ids) >= shortest]
+    return [_text(records) for records in rounds.values()]
 
 
 def _text(records: list[Mapping[str, Any]]) -> Text:
