@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.bench_examples import example, numbers
-from support.bench_run import run, speeds
+from support.bench_run import run, speeds, unhurried
 
 from ddtool.bench.report import check_html, html
 from ddtool.bench.report.plots import apart, spread
@@ -334,6 +334,7 @@ def test_colours_are_told_apart(theme: dict[str, str], sight: str) -> None:
         assert min(float(np.linalg.norm(seen[a] - seen[b])) for a, b in combinations(names, 2)) > 14
 
 
+@unhurried
 @given(st.lists(st.floats(-50, 400), max_size=12), st.floats(1, 20))
 def test_labels_do_not_meet(places: list[float], gap: float) -> None:
     moved = spread(sorted(places), gap, 300.0)
@@ -345,6 +346,7 @@ def test_labels_with_room_stay_where_their_lines_end() -> None:
     assert spread([10.0, 50.0, 90.0], 10, 100) == [10.0, 50.0, 90.0]
 
 
+@unhurried
 @given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=40, unique=True))
 def test_ticks_leave_room_for_their_names(values: list[float]) -> None:
     values.sort()
@@ -353,6 +355,7 @@ def test_ticks_leave_room_for_their_names(values: list[float]) -> None:
     assert all(high - low >= 0.11 * (values[-1] - values[0]) for low, high in pairwise(kept))
 
 
+@unhurried
 @given(st.floats(1e-3, 1e6), st.floats(12, 1e5))
 def test_a_logarithmic_axis_has_ticks(low: float, factor: float) -> None:
     assert 1 <= len(log_ticks(low, low * factor)) <= 9

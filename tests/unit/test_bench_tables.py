@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from support.bench_examples import example
+from support.bench_run import unhurried
 
 from ddtool.bench.report import tables
 from ddtool.bench.report.look import bar, middle
@@ -178,6 +179,7 @@ def test_compare_says_what_differs_and_what_is_missing() -> None:
     assert re.search(r"^chain +174 +\S+ +178 +\S+ +1\.024 +1\.010–1\.038 ", text, re.M)
 
 
+@unhurried
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(1e-6, 1e9), st.integers(1, 30), st.booleans())
 def test_bars_keep_to_their_width_and_order(
     one: float, other: float, most: float, width: int, ascii_only: bool
@@ -187,6 +189,7 @@ def test_bars_keep_to_their_width_and_order(
     assert bool(long) == (max(one, other) > 0)
 
 
+@unhurried
 @given(st.text(min_size=1, max_size=60), st.integers(4, 30))
 def test_shortened_names_fit(text: str, most: int) -> None:
     from rich.cells import cell_len

@@ -65,7 +65,6 @@ def tuned(tune: Json | None, arms: list[str]) -> Json | None:
         "overlay": values.look(tune, "recommendation", "overlay"),
         "loads": tune_grids.loads(tune, arms),
         "checks": tune.get("checks") or [],
-        "off_by": tune_plots.off_by(tune),
         "plots": tune_plots.tune_plots(tune, arms),
         "grids": tune_grids.tune_grids(tune, arms),
         "run": tune.get("run"),

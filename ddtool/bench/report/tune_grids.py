@@ -63,7 +63,7 @@ def fit(tune: Json) -> Grid | None:
     params = dict(found.get("params") or {})
     cells = {**params, "relative error": found.get("rel_error")}
     return grid(
-        "The fitted model",
+        "The model fitted to the round, where it is recommended",
         "model",
         [str(found.get("model", ""))],
         [],

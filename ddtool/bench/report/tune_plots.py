@@ -17,10 +17,8 @@ from ddtool.bench.report.values import (
     Where,
     budget_curves,
     budget_of,
-    difference,
     number,
     plain_text,
-    share,
     steps_of,
     verify_curves,
 )
@@ -231,14 +229,3 @@ def experts(tune: Json, prefix: str) -> Plot | None:
         ax.set_ylabel("distinct experts read")
         alt = "; ".join(f"{number(row['distinct'])} at width {row['width']}" for row in rows)
         return plot(ax, "Experts that a verify reads", alt, prefix)
-
-
-def off_by(tune: Json) -> str:
-    """How far the predictions were from what was measured, at worst."""
-    apart = [
-        abs(each)
-        for curve in budget_curves(tune)
-        for arm in curve.measured
-        if (each := difference(curve.predicted.get(arm), curve.measured[arm])) is not None
-    ]
-    return f"Predictions were off by {share(max(apart))} at most." if apart else ""

@@ -138,12 +138,8 @@ def verify(tune: Json) -> list[RenderableType]:
     fit = tune.get("fit")
     if fit:
         params = ", ".join(f"{name} = {number(value)}" for name, value in (fit.get("params") or {}).items())
-        made += [
-            Words(
-                f"fitted: {fit.get('model')}; {params}; off by {share(fit.get('rel_error'))} on average",
-                "dim",
-            )
-        ]
+        told = f"fitted where it is recommended: {fit.get('model')}; {params}"
+        made += [Words(f"{told}; widths left out were off by {share(fit.get('rel_error'))}", "dim")]
     return made
 
 
