@@ -163,6 +163,25 @@ def test_a_run_without_a_trace_is_refused(tuned):
     assert "no trace" in done.stderr
 
 
+def test_a_run_whose_chain_failed_or_whose_trace_is_empty_says_so(tuned):
+    path = tuned(free)
+    samples = (path / "samples.jsonl").read_text()
+    broken = samples.replace('"error": null', '"error": "gone"', 1)  # the chain's first request
+    (path / "samples.jsonl").write_text(broken)
+    assert told(path)["recommendation"]["arm"] == "tree:32", "its other pass is whole"
+    (path / "samples.jsonl").write_text(
+        "\n".join(line for line in samples.split("\n") if "chain/" not in line)
+    )
+    done = ddtool("tune", "--from", str(path))
+    assert done.returncode == 1
+    assert "the chain has no whole pass over code" in done.stderr
+    (path / "samples.jsonl").write_text(samples)
+    (path / "trace.jsonl").write_text("")
+    done = ddtool("tune", "--from", str(path))
+    assert done.returncode == 1
+    assert "no round of a completion" in done.stderr
+
+
 def test_experts_are_the_bound_until_they_were_counted(tuned):
     path = tuned(free)
     about = json.loads((path / "run.json").read_text())

@@ -125,7 +125,7 @@ def predicted_rows(found: Found, load: Load) -> list[Json]:
     return [
         {**where(found, load), "arm": found.name(shape), "tok_s": round(found.predictor.rate(shape, load), 2)}
         for shape in sorted(shown)
-        if found.predictor.knows(shape, load) and found.is_traced(shape)
+        if found.is_traced(shape)
     ]
 
 

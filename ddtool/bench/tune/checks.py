@@ -54,6 +54,6 @@ def _worst_rate(found: Found) -> float | None:
     apart = []
     for load in found.main:
         for shape, values in found.rates(found.verified or found.timings, load).items():
-            if found.predictor.knows(shape, load) and found.is_traced(shape):
+            if found.is_traced(shape):
                 apart.append(abs(found.predictor.rate(shape, load) / median(values) - 1))
     return max(apart, default=None)

@@ -48,7 +48,7 @@ def play(rounds: Sequence[float], concurrency: int, round_s: Callable[[int], flo
 class Predictor:
     """What the passes of some arms and one trace say about all arms.
 
-    timings: of trees, and of the chain where it is to be predicted. Raises DdtoolError when too little was measured.
+    timings: of the chain and of trees, over each load. Raises DdtoolError when too little was measured.
     """
 
     def __init__(
@@ -65,21 +65,26 @@ class Predictor:
             load: median(one.round_ms for one in found)
             for load, found in _by_load(self._timings, lambda shape: shape.is_chain).items()
         }
+        if missing := sorted(load.workload for load in self.curves if load not in self._chain):
+            raise DdtoolError(
+                f"the chain has no whole pass over {missing[0]}, so nothing is known to be better than it",
+                why="a pass with a request that failed says nothing about rounds",
+                hint="ddtool bench --resume RUN measures it again, if it broke off; samples.jsonl has the errors",
+            )
         self._overhead = {load: self._overhead_of(load) for load in self.loads}
 
     @property
     def loads(self) -> list[Load]:
         return sorted(self.curves)
 
-    def knows(self, shape: Shape, load: Load) -> bool:
-        """Whether this arm can be predicted there: a chain is only where it was run."""
-        return load in self.curves and (not shape.is_chain or load in self._chain)
-
     def round_ms(self, shape: Shape, load: Load, active: int | None = None) -> float:
-        """Of a round with so many requests in it; by default as many as the load has."""
-        here = [one for one in self.loads if one.workload == load.workload and self.knows(shape, one)]
+        """Of a round with so many requests in it; by default as many as the load has.
+
+        Fewer than were ever measured cost as much as the fewest that were.
+        """
+        here = [one for one in self.loads if one.workload == load.workload]
         by_size = {one.concurrency: self._full_round_ms(shape, one) for one in here}
-        return interpolate(by_size, load.concurrency if active is None else active)
+        return interpolate(by_size, max(load.concurrency if active is None else active, min(by_size)))
 
     def rate(self, shape: Shape, load: Load) -> float:
         """Tokens per second of all requests together.

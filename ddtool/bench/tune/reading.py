@@ -16,7 +16,7 @@ from ddtool.bench.tune.found import Found
 from ddtool.bench.tune.predict import Predictor
 from ddtool.bench.tune.rounds import Timing, timings
 from ddtool.bench.tune.trace import Text
-from ddtool.errors import UsageError
+from ddtool.errors import DdtoolError, UsageError
 
 TRACE_FILE = "trace.jsonl"
 EXPERTS_FILE = "experts.json"
@@ -36,7 +36,10 @@ def found(fit: Folder, verified: Folder | None) -> Found:
     topk = int(how["topk"])
     measured = of_run(fit, topk)
     widest = max((one.shape.budget for one in measured if one.shape is not None), default=1)
-    acceptance = Acceptance(traced_texts(fit, path), widest)
+    try:
+        acceptance = Acceptance(traced_texts(fit, path), widest)
+    except ValueError as error:
+        raise DdtoolError(f"{path}: {error}", hint="ddtool tune traces again") from error
     experts = experts_in(fit, how)
     return Found(
         predictor=Predictor(measured, acceptance, experts),
