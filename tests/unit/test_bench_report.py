@@ -17,8 +17,8 @@ from support.bench_examples import example, numbers
 from support.bench_run import run, speeds, unhurried
 
 from ddtool.bench.report import check_html, html
-from ddtool.bench.report.plots import apart, spread
-from ddtool.bench.report.plots import ticks as log_ticks
+from ddtool.bench.report.places import apart, spread
+from ddtool.bench.report.places import ticks as log_ticks
 from ddtool.bench.results import summarise
 from ddtool.errors import UsageError
 

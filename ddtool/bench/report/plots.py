@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from math import log2, log10
-from typing import Any
+from collections.abc import Sequence
+from math import log2
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, PercentFormatter
 
+from ddtool.bench.report.places import apart, label_points, no_frame, short, ticks
+from ddtool.bench.report.series import Series, load_name, loads, present, series, told
 from ddtool.bench.report.svg import GRID, INK, MARKERS, MUTED, Plot, arm_colour, axes, plot
 from ddtool.bench.report.values import (
     Json,
@@ -28,23 +28,8 @@ from ddtool.bench.report.values import (
 LOG_FROM = 12.0
 """Largest over smallest value from which on an axis is logarithmic."""
 
-NAME_ROOM = 0.12
-"""Share of an axis that the name of a tick takes."""
 FINEST = 0.05
 """A ratio axis reaches at least so far from 1 on both sides: less would make noise look like news."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """An arm's line: x, y, and the lowest and highest value behind each y."""
-
-    name: str
-    colour: str
-    marker: str
-    x: list[float]
-    y: list[float]
-    low: list[float]
-    high: list[float]
 
 
 def workload_plots(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> list[Plot]:
@@ -128,14 +113,6 @@ def dots(ax: Axes, lines: Sequence[Series]) -> None:
     ax.grid(visible=True, axis="x", color=GRID)
 
 
-def no_frame(ax: Axes, names: Sequence[str], above: float = 0.0) -> None:
-    """Names at the left from below, without lines. above: how far a name stands above its place."""
-    ax.set_yticks([place + above for place in range(len(names))], names)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
-    ax.grid(visible=False)
-
-
 def with_errors(ax: Axes, lines: Sequence[Series]) -> None:
     for each in lines:
         below = [y - low for y, low in zip(each.y, each.low, strict=True)]
@@ -160,11 +137,6 @@ def latency(cells: Sequence[Json], arms: Sequence[str], metric: str, name: str, 
         rising(ax, lines, "ms (p99 dashed)")
         label_ends(ax, lines)
         return plot(ax, title, alt, prefix)
-
-
-def present(row: Any, *path: str) -> list[float]:
-    value = look(row, *path)
-    return [] if value is None else [value]
 
 
 def accepted(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | None:
@@ -223,41 +195,6 @@ def reached(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | N
         return plot(ax, f"Depth reached: {workload_name(cells[0])}", "by depth from 1. " + alt, prefix)
 
 
-def series(
-    cells: Sequence[Json],
-    arms: Sequence[str],
-    read: Callable[[Any], float | None],
-    spread: Callable[[Any], list[float] | None] = lambda row: None,
-) -> list[Series]:
-    """What `read` gives for each arm at each load; arms without any number are left out."""
-    made = []
-    for index, arm in enumerate(arms):
-        points = []
-        for cell in sorted(cells, key=load_of):
-            row = look(cell, "arms", arm)
-            value = read(row) if row else None
-            if value is not None:
-                behind = [value, *(spread(row) or [])]
-                points.append((load_of(cell), value, min(behind), max(behind)))
-        if points:
-            x, y, low, high = map(list, zip(*points, strict=True))
-            made.append(Series(arm, arm_colour(index), MARKERS[index % len(MARKERS)], x, y, low, high))
-    return made
-
-
-def load_of(cell: Json) -> float:
-    where = cell["cell"]
-    return float(where["rate"] if where.get("rate") is not None else where.get("concurrency") or 0)
-
-
-def loads(cells: Iterable[Json]) -> list[float]:
-    return sorted({load_of(cell) for cell in cells})
-
-
-def load_name(cells: Sequence[Json]) -> str:
-    return "requests per second" if look(cells[0], "cell", "rate") is not None else "requests at a time"
-
-
 def by_load(ax: Axes, cells: Sequence[Json]) -> None:
     """The axis of loads: those tried are its ticks, as far as there is room for their names."""
     tried = loads(cells)
@@ -269,15 +206,6 @@ def by_load(ax: Axes, cells: Sequence[Json]) -> None:
     ax.xaxis.set_major_locator(FixedLocator(apart(tried, places)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-
-
-def apart(values: Sequence[float], places: Sequence[float]) -> list[float]:
-    """Those of the ascending values whose places are far enough from each other, the last one among them."""
-    kept: list[tuple[float, float]] = []
-    for value, place in zip(reversed(values), reversed(places), strict=True):
-        if not kept or kept[-1][1] - place >= NAME_ROOM * (places[-1] - places[0]):
-            kept.append((value, place))
-    return [value for value, _ in reversed(kept)]
 
 
 def rising(ax: Axes, lines: Sequence[Series], name: str) -> None:
@@ -295,42 +223,9 @@ def rising(ax: Axes, lines: Sequence[Series], name: str) -> None:
     ax.set_ylabel(name)
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10 … between two values, or powers of ten where those would be too many."""
-    exponents = range(int(log10(low)) - 1, int(log10(high)) + 2)
-    steps = (1, 2, 5) if high / low < 300 else (1,)
-    return [step * 10.0**e for e in exponents for step in steps if low * 0.9 <= step * 10.0**e <= high * 1.1]
-
-
 def label_ends(ax: Axes, lines: Sequence[Series]) -> None:
     """Each line's name at its right end."""
     label_points(ax, [(each.y[-1], short(each.name), each.colour) for each in lines])
-
-
-def label_points(ax: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
-    """Texts beside the right edge at these values, moved up or down where they would meet: value, text, colour."""
-    ax.get_ylim()  # settles the scale, which transData alone would not
-    height = ax.bbox.height
-    wanted = sorted(
-        (ax.transData.transform((0, value))[1] - ax.bbox.y0, text, colour) for value, text, colour in labels
-    )
-    gap = 9.5 * ax.figure.dpi / 72
-    places = spread([at for at, _, _ in wanted], gap, height)
-    for place, (_, text, colour) in zip(places, wanted, strict=True):
-        ax.annotate(
-            text, (1.03, place / height), xycoords="axes fraction", color=colour, va="center", fontsize=8.5
-        )
-
-
-def spread(places: Sequence[float], gap: float, most: float) -> list[float]:
-    """Ascending places at least `gap` apart, near where they were and, if that can be, none above `most`."""
-    moved: list[float] = []
-    for place in places:
-        moved.append(max(place, moved[-1] + gap) if moved else max(place, 0.0))
-    for index in range(len(moved) - 1, -1, -1):
-        above = moved[index + 1] - gap if index + 1 < len(moved) else most
-        moved[index] = min(moved[index], max(above, index * gap))
-    return moved
 
 
 def bars(lines: Sequence[Series], title: str, unit: str, alt: str, prefix: str) -> Plot:
@@ -356,21 +251,3 @@ def bars(lines: Sequence[Series], title: str, unit: str, alt: str, prefix: str) 
         ax.grid(visible=True, axis="x", color=GRID)
         ax.set_xlabel(unit)
         return plot(ax, title, alt, prefix)
-
-
-def short(arm: str, most: int = 12) -> str:
-    """An arm's name as a plot has room for."""
-    text = plain_text(arm)
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def told(lines: Sequence[Series], unit: str, load: str) -> str:
-    """The plot in words: each arm from its first to its last value."""
-    first, last = f"{lines[0].x[0]:g}", f"{lines[0].x[-1]:g}"
-    where = f"at {first} {load}" if first == last else f"from {first} to {last} {load}"
-    parts = (
-        f"{plain_text(each.name)} {number(each.y[0])}"
-        + (f" to {number(each.y[-1])}" if len(each.y) > 1 else "")
-        for each in lines
-    )
-    return f"{unit} {where}: " + "; ".join(parts)

@@ -8,7 +8,7 @@ from itertools import cycle
 
 from matplotlib.axes import Axes
 
-from ddtool.bench.report.plots import label_points, no_frame, short
+from ddtool.bench.report.places import Label, label_points, no_frame, short
 from ddtool.bench.report.svg import GRID, INK, MARKERS, MUTED, Plot, arm_colour, axes, plot, step_colour
 from ddtool.bench.report.values import (
     BudgetCurve,
@@ -67,10 +67,6 @@ def budgets(curve: BudgetCurve, arms: Sequence[str], prefix: str) -> Plot | None
             for arm in curve.telling
         )
         return plot(ax, f"Budget curve: {curve.where}", alt, prefix)
-
-
-Label = tuple[float, str, str]
-"""Where on the axis of values, what, in which colour."""
 
 
 def predictions(ax: Axes, curve: BudgetCurve, trees: Sequence[str]) -> list[Label]:
