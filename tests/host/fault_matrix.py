@@ -1,6 +1,7 @@
-"""Runs the fault matrix: `python tests/host/fault_matrix.py [--verbs A,B] [--faults C,D] [--out DIR] [--table]`.
+"""Runs the fault matrix: `python tests/host/fault_matrix.py [--verbs A,B] [--faults C,D] [--out DIR] [--docs PAGE]`.
 
-One JSON a cell in DIR. A cell whose file is there is not run again, so a run that was broken off goes on. As root.
+One JSON a cell in DIR. A cell whose file is there is not run again, so a run that was broken off goes on, and several
+may run side by side with other verbs each. As root. `--table` runs nothing and writes the table of what is there.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def main() -> int:
         with environment() as folder:
             run(chosen.verbs, chosen.faults, out, folder, chosen.seed)
     text = table.write(out)
+    if chosen.docs:
+        table.put_into(chosen.docs, text)
     print(text)
     return 1 if table.losses(out) else 0
 
@@ -56,6 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--verbs", type=names(VERBS), default=list(VERBS))
     parser.add_argument("--faults", type=names(INJECTIONS), default=list(INJECTIONS))
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--docs", type=Path, help="page to put the table into")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--table", action="store_true", help="only write the table of what is there")
     return parser.parse_args()

@@ -54,9 +54,15 @@ class Stage:
         self.wait()
 
     def wait(self) -> None:
-        """Until what runs also answers: a unit that was given back has no gate."""
-        if self.inside(f"systemctl is-active {self.unit} || true") == "active":
+        """Until what starts has started, and what runs also answers: a unit that was given back has no gate."""
+        state = until(self._settled_state, 60)
+        if state == "active":
             until(lambda: f":{handmade.PORT}" in self.inside("ss -ltn"), 30)
+
+    def _settled_state(self) -> str | None:
+        """None while systemd is at it."""
+        state = self.inside(f"systemctl is-active {self.unit} || true")
+        return None if state in ("activating", "deactivating", "reloading") else state
 
     def inside(self, command: str) -> str:
         """At the host's console, which needs neither sshd nor a network. Output, stripped; it must succeed."""

@@ -72,8 +72,10 @@ def summary(found: list[Cell]) -> str:
     ends = Counter(point["end"].partition(":")[0] for point in points)
     told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
     empty = sum(not cell["points"] for cell in found)
-    missed = sum(point.get("reached") is False for point in points)
+    late = sum(point.get("reached") is False for point in points)
+    idle = sum("missed" in point for point in points)
     return (
         f"{len(found)} of {len(VERBS) * len(INJECTIONS)} cells, {empty} of them not applicable. {len(points)} faults: "
-        f"{told}. {missed} of them came too late, when the command was over. Losses: {sum(map(is_loss, found))}."
+        f"{told}. {late} of them came when the command was over, {idle} found no service running to strike. "
+        f"Losses: {sum(map(is_loss, found))}."
     )
