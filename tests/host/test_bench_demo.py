@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from support.cli import data, ok
+from support.cli import data
 from support.remote import output
 
 from ddtool.sandbox import Sandbox, down
@@ -27,7 +26,7 @@ def demo(boot: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[San
     down(host.name)
 
 
-def test_three_arms_on_a_host_where_nothing_is_deployed(demo: Sandbox, tmp_path: Path) -> None:
+def test_three_arms_on_a_host_where_nothing_is_deployed(demo: Sandbox) -> None:
     words = ["--tokens", "6", "--prompts", "2", "--repeats", "1", "--visits", "1", "--concurrency", "2"]
     words += ["--set", "service.deadlines.request_s=600"]  # a busy machine takes a minute for a token
     result = data("bench", "demo", *words, "--yes", timeout=PATIENT)
@@ -41,5 +40,5 @@ def test_three_arms_on_a_host_where_nothing_is_deployed(demo: Sandbox, tmp_path:
     assert "speed means nothing" in said and "without CUDA graphs" in said
     assert result["fingerprint"]["engine"] and result["fingerprint"]["wheels"]["sglang"]
     assert output(demo, "ls /etc/systemd/system | grep -c sglang-demo || true") == "0"
-    shown = ok("bench", "list")
-    assert "sandbox:demo-bench" in shown.replace("\n", "")
+    (listed,) = data("bench", "list")["runs"]
+    assert (listed["run"], listed["host"], listed["done"]) == (result["run"], "sandbox:demo-bench", 3)
