@@ -24,7 +24,8 @@ POWER = 0.9
 TRIALS = 60  # simulated experiments for each size of difference
 SHIFTS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 TELLING = 0.3  # a test that cannot see even this difference says nothing by finding none
-END = -1  # stands for the tokens behind an output's end
+END, OTHER = -1, -2  # stand for tokens behind an output's end, and for rare ones
+RARE = 10  # tokens that both arms together said less often at a position count as one: alone they are noise
 
 Outputs = Mapping[str, Sequence[Sequence[int]]]
 Codes = list[
@@ -98,14 +99,21 @@ def compare(plain: Outputs, arm: Outputs, *, tokens: int = TOKENS, seed: int = 0
 def _coded(
     pairs: Sequence[tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]], tokens: int
 ) -> tuple[Codes, list[int]]:
-    """Both sides' outputs as one pool a prompt, plain decoding's first; and how many of each are the arm's."""
+    """Both sides' outputs as one pool a prompt, plain decoding's first; and how many of each are the arm's.
+
+    What is rare at its position is decided in the pool, which does not know the sides, so it biases nothing.
+    """
     pools: Codes = []
     numbers: dict[tuple[int, int, int], int] = {}
     for prompt, (plain, arm) in enumerate(pairs):
+        padded = [[*output[:tokens], *[END] * (tokens - len(output))] for output in chain(plain, arm)]
+        seen = [Counter(column) for column in zip(*padded, strict=True)]
         pool = []
-        for output in chain(plain, arm):
-            padded = [*output[:tokens], *[END] * (tokens - len(output))]
-            places = [(prompt, position, token) for position, token in enumerate(padded)]
+        for output in padded:
+            kept = [
+                token if count[token] >= RARE else OTHER for token, count in zip(output, seen, strict=True)
+            ]
+            places = [(prompt, position, token) for position, token in enumerate(kept)]
             pool.append(tuple(numbers.setdefault(place, len(numbers)) for place in places))
         pools.append(pool)
     return pools, [len(arm) for _, arm in pairs]

@@ -39,7 +39,8 @@ def shifted(rng: random.Random, outputs: Outputs, shift: float) -> Outputs:
 
 def test_the_statistic_is_scipys():
     rng = random.Random(4)
-    plain, arm = drawn(rng, 30), drawn(rng, 50)
+    even = [0.3, 0.2, 0.2, 0.15, 0.15]  # none of them rare
+    plain, arm = drawn(rng, 130, even), drawn(rng, 150, even)
     total = 0.0
     for prompt in plain:
         for position in range(6):
@@ -90,6 +91,17 @@ def test_few_samples_see_little():
     assert (few.sees, few.telling, few.differs) == (None, False, False)
     assert "cannot show even half" in few.words
     assert "few prompts asked often" in few.words
+
+
+def test_of_a_thousand_tokens_the_rare_ones_count_as_one():
+    """As a real model draws: alone they are noise, in which no difference would be seen."""
+    rng, weights = random.Random(1), [1 / (rank + 1) ** 1.1 for rank in range(1024)]
+
+    def sides() -> Outputs:
+        return {prompt: [rng.choices(range(1024), weights, k=5) for _ in range(40)] for prompt in "ab"}
+
+    told = compare(sides(), sides())
+    assert (told.sees, told.differs) == (0.2, False)
 
 
 def test_prompts_that_one_side_lacks_are_left_out():
