@@ -137,7 +137,7 @@ def reboot(case: Case) -> None:
 def own_state_disk(case: Case) -> None:
     """The state folder gets a small file system of its own, with what is in it."""
     case.stage.inside(
-        f"rm -rf {COPY}; mkdir -p {STATE}; cp -a {STATE} {COPY}; mount -t tmpfs -o size=256m,mode=700 state {STATE}; "
+        f"rm -rf {COPY}; mkdir -p {STATE}; cp -a {STATE} {COPY}; mount -t tmpfs -o size=512m,mode=700 state {STATE}; "
         f"cp -a {COPY}/. {STATE}/"
     )
 

@@ -27,7 +27,7 @@ HELD = "/run/held"
 # The unit waits 10 s before a restart; here it must come while a change is under way.
 SOON = "[Service]\nRestartSec=200ms\n"
 DEADLINES = {"start_s": 60, "stop_s": 5, "request_s": 10}
-SMALL_DISK = "256m"  # of all stages, so that it can be filled
+SMALL_DISK = "512m"  # of all stages, so that it can be filled
 
 
 @dataclass
