@@ -290,7 +290,7 @@ def fewer(cell: Cell) -> Cell:
 def half(found: Found) -> list[dict[str, Any]]:
     """What every second width, both ends among them, says of the others: predicted and measured tok/s by load."""
     widths = sorted({width for points in found.predictor.costs.values() for width in points})
-    known = {*widths[:-2:2], widths[-1]}
+    known = {widths[0], *widths[:-2:2], widths[-1]}
     kept = [
         one
         for one in found.timings
