@@ -40,7 +40,8 @@ def of(name: str, profile: Profile) -> Profile:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Plain", "tree", "tree:", "tree:0", "tree:8:", "tree:8:0", "tree:-1", "tree:8:8:8", "dflash", "a/b"]
+    "text",
+    ["", "Plain", "tree", "tree:", "tree:0", "tree:8:", "tree:8:0", "tree:-1", "tree:8:8:8", "dflash", "a/b"],
 )
 def test_anything_else_is_refused_with_the_form(text: str, tree: Profile) -> None:
     with pytest.raises(UsageError) as caught:
@@ -86,7 +87,9 @@ def test_the_own_arm_is_the_profile_itself(tree: Profile, chain: Profile) -> Non
     assert of("chain", chain) is chain
 
 
-def test_baselines_are_stock_sglang_and_trees_are_answered_by_the_engine(tree: Profile, chain: Profile) -> None:
+def test_baselines_are_stock_sglang_and_trees_are_answered_by_the_engine(
+    tree: Profile, chain: Profile
+) -> None:
     assert [of(name, tree).engine.provider for name in ("plain", "chain", "tree:16")] == [
         "builtin",
         "builtin",

@@ -100,7 +100,7 @@ def test_synthetic_ids_are_inside_the_vocabulary_and_follow_from_the_seed(
     assert found.fixed and found.name == f"synthetic-{length}-{answer}"
     for prompt in found.prompts:
         ids = prompt.given["input_ids"]
-        assert len(ids) == length and 0 <= min(ids) and max(ids) < vocab
+        assert len(ids) == length and min(ids) >= 0 and max(ids) < vocab
         assert prompt.max_tokens == answer
     assert found.sha == load(f"synthetic:{length}:{answer}", vocab, seed).sha
     if length > 8:
