@@ -153,7 +153,7 @@ class Rig:
         about = {
             "schema": "ddtool.bench.run/1",
             "run": name,
-            "profile": None,
+            "profile": options.name,
             "host": "lent",
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "plan": design.to_json(),
