@@ -8,8 +8,8 @@ tree:BUDGET[:TOPK]  DDTREE
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -26,12 +26,13 @@ HINT = "--arms plain,chain,tree:16,tree:32 (tree:BUDGET or tree:BUDGET:TOPK)"
 
 @dataclass(frozen=True)
 class Arm:
-    """`name` as typed, and what it runs. `budget` and `topk` are a tree's alone."""
+    """`name` as typed, and what it runs. `budget` and `topk` are a tree's alone; `env`: added to the profile's."""
 
     name: str
     algorithm: Literal["NONE", "DFLASH", "DDTREE"]
     budget: int | None = None
     topk: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse(text: str, profile: Profile) -> Arm:
@@ -75,7 +76,7 @@ def own_name(profile: Profile) -> str:
 def is_own(arm: Arm, profile: Profile) -> bool:
     """Whether the arm runs exactly what the profile says."""
     spec = profile.speculative
-    return (arm.algorithm, arm.budget, arm.topk) == (spec.algorithm, spec.budget, spec.topk)
+    return not arm.env and (arm.algorithm, arm.budget, arm.topk) == (spec.algorithm, spec.budget, spec.topk)
 
 
 def profile_of(arm: Arm, profile: Profile) -> Profile:
@@ -104,6 +105,7 @@ def profile_of(arm: Arm, profile: Profile) -> Profile:
             name: value for name, value in profile.server_args.items() if name not in left_out(arm, profile)
         },
         "drafter": None if arm.algorithm == "NONE" else profile.drafter,
+        "env": {**profile.env, **arm.env},
         # The floor is meant for the profile's own algorithm, and no gate runs here.
         "health": profile.health.model_copy(update={"accept_length_floor": None}),
     }

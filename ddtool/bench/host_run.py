@@ -112,8 +112,10 @@ def dtype_of(profile: Profile) -> str | None:
     return str(given) if given != "auto" else (shape.dtype if shape else None)
 
 
-def build(deployment: Deployment, wanted: Sequence[Arm]) -> tuple[str, dict[str, Built], list[str]]:
-    """The host's salt, every arm's release by name, and what validation remarks.
+def build(
+    deployment: Deployment, wanted: Sequence[Arm], after: int = 0
+) -> tuple[str, dict[str, Built], list[str]]:
+    """The host's salt, every arm's release by name, and what validation remarks. `after`: arms built before these.
 
     Raises UsageError for an arm that the profile cannot have, ProfileError for one that cannot work, PreflightError
     when the host cannot run it, Drift when the unit is somebody else's.
@@ -135,8 +137,10 @@ def build(deployment: Deployment, wanted: Sequence[Arm]) -> tuple[str, dict[str,
         profile = all_arms.profile_of(arm, deployment.target)
         remarks += [f"{arm.name}: {finding}" for finding in checked(profile, deployment)]
         release = installs.in_release(build_release(profile, secrets, salt, wheel), deployment.wanted)
-        present = current is not None and current["digest"] == release.digest
-        ident = current["id"] if present and current else numbered(deployment.facts, release, len(built))
+        if present := current is not None and current["digest"] == release.digest:
+            ident = current["id"]
+        else:
+            ident = numbered(deployment.facts, release, after + len(built))
         built[arm.name] = Built(arm, profile, release, ident, present)
     return salt, built, remarks
 

@@ -12,7 +12,7 @@ from support.cli import data, ddtool
 from support.tuning import Machine, texts, trace_lines, traced_pass
 
 from ddtool import profile as profiles
-from ddtool.bench import asked, passes
+from ddtool.bench import arms, asked, passes
 from ddtool.bench.tune import overlay, plan
 from ddtool.bench.tune.experts import read_dump
 from ddtool.bench.tune.trees import CHAIN, Shape
@@ -228,9 +228,9 @@ class TestPlan:
         visit = plan.traced_visit(design, "code")
         (one,) = visit.passes
         assert one.ident.startswith("trace/code-c")
-        arm = plan.traced_arm(self.profile)
+        arm = plan.traced_arm(self.profile, "/state/trace.jsonl")
         assert (arm.budget, arm.topk) == (7, 8)
-        traced = plan.traced_profile(self.profile, "/state/trace.jsonl")
+        traced = arms.profile_of(arm, self.profile)
         assert traced.env["DDTOOL_ENGINE_TRACE"] == "verify-trace:/state/trace.jsonl,every-token"
         assert passes.specs(visit.passes, design, {"code": asked.load_all(["code"], None, 1)["code"]}, {})
 

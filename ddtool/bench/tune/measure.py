@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,9 +43,8 @@ def prepare(
     ):
         return made
     path = f"{deployment.state}/bench/{made.about['run']}/{TRACE_FILE}"
-    tracing = copy.copy(deployment)
-    tracing.profile = plan.traced_profile(deployment.profile, path)
-    _, built, _ = host_run.build(tracing, [plan.traced_arm(deployment.profile)])
+    arm = plan.traced_arm(deployment.profile, path)
+    _, built, _ = host_run.build(deployment, [arm], after=len(made.built))
     return replace(made, built={**made.built, **built}, left=[*made.left, visit])
 
 

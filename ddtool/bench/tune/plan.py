@@ -64,14 +64,10 @@ def arms(of_widths: Sequence[int]) -> list[str]:
     return ["chain", *(f"tree:{width - 1}" for width in of_widths)]
 
 
-def traced_arm(profile: Profile) -> Arm:
-    """The cheapest tree: what the drafter says does not depend on the budget."""
-    return Arm(TRACE, "DDTREE", block_of(profile) - 1, max(TOPK, profile.speculative.topk or 0))
-
-
-def traced_profile(profile: Profile, path: str) -> Profile:
-    """With the switches that write the trace to `path` on the host."""
-    return profile.model_copy(update={"env": {**profile.env, SWITCHES: f"verify-trace:{path},every-token"}})
+def traced_arm(profile: Profile, path: str) -> Arm:
+    """The cheapest tree, since what the drafter says does not depend on the budget. It writes to `path` on the host."""
+    switches = {SWITCHES: f"verify-trace:{path},every-token"}
+    return Arm(TRACE, "DDTREE", block_of(profile) - 1, max(TOPK, profile.speculative.topk or 0), switches)
 
 
 def traced_visit(design: Design, workload: str) -> Visit:
