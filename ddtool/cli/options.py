@@ -70,7 +70,10 @@ def profile_of(name: str | None, overrides: list[str] | None) -> Profile:
 
 
 def selected(name: str | None, overrides: list[str] | None, host: str | None) -> tuple[Profile, str]:
-    """The profile and its host, where the agent starts meanwhile: for commands that go there."""
+    """The profile and its host, where the agent starts meanwhile: for commands that go there.
+
+    A profile that does not fit the schema is told at once, whatever becomes of the host.
+    """
     from ddtool.deploy.session import open_soon
 
     where = host_of(name, host)

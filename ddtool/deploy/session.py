@@ -5,22 +5,28 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import sys
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ddtool.errors import DdtoolError
 from ddtool.transport.agent import Agent
 from ddtool.transport.host import Host
+from ddtool.transport.passphrase import Ask, ask_at_terminal
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 SANDBOX = "sandbox:"
+LOGIN_S = 0.5
 
 
-def open_host(name: str) -> Host:
-    """`sandbox:NAME` is a sandbox host on this machine, `local` this machine itself, anything else a name for ssh."""
+def open_host(name: str, ask: Ask = ask_at_terminal) -> Host:
+    """`sandbox:NAME` is a sandbox host on this machine, `local` this machine itself, anything else a name for ssh.
+
+    `ask` gets a passphrase from a person.
+    """
     if name == "local":
         from ddtool.transport.local import LocalHost
 
@@ -29,7 +35,7 @@ def open_host(name: str) -> Host:
     from ddtool.transport.ssh import connect
 
     target, ssh_config = ssh_name(name)
-    return connect(target, ssh_config=ssh_config)
+    return connect(target, ssh_config=ssh_config, ask=ask)
 
 
 def ssh_name(name: str) -> tuple[str, str | None]:
@@ -42,21 +48,29 @@ def ssh_name(name: str) -> tuple[str, str | None]:
     return sandbox.name, str(sandbox.ssh_config)
 
 
-class _Starting(threading.Thread):
-    """The agent starts on a host, which takes it a while, as the command loads what it works with."""
+class _Question(Exception):
+    """A key's passphrase would have to be asked for."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(daemon=True, name=f"the agent on {host.name}")
-        self._host = host
+
+class _Opening(threading.Thread):
+    """Logs in at a host and starts the agent there, while the command loads what it works with. It asks nobody."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(daemon=True, name=f"the way to {name}")
+        self.logged_in = threading.Event()  # or not: then there is an error
+        self._to = name
         self._agent: Agent | None = None
         self._error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            self._agent = _start(self._host)
+            host = open_host(self._to, ask=_ask_nobody)
+            self.logged_in.set()
+            self._agent = _start(host)
         except BaseException as error:  # noqa: BLE001  raised again where the agent is wanted
             self._error = error
+            self.logged_in.set()
 
     def agent(self) -> Agent:
         self.join()
@@ -66,23 +80,33 @@ class _Starting(threading.Thread):
         return self._agent
 
 
-_begun: dict[str, _Starting | DdtoolError] = {}
+def _ask_nobody(path: str) -> str | None:
+    """A person is asked in the foreground only, where Ctrl-C gives the terminal its echo back."""
+    if sys.stdin and sys.stdin.isatty():
+        raise _Question(path)
+    return None
+
+
+_begun: dict[str, _Opening] = {}
 
 
 def open_soon(name: str) -> None:
-    """Begin what `open_agent(name)` will be asked for, and will say if it failed."""
-    try:
-        _begun[name] = _Starting(open_host(name))
-    except DdtoolError as error:
-        _begun[name] = error
+    """Begin what `open_agent(name)` will be asked for, and will say if it failed.
+
+    Most hosts let us log in while this waits: what the command loads next would only slow that down. One that is
+    slow, or not there, is not waited for: what is wrong on this side is told first.
+    """
+    opening = _begun[name] = _Opening(name)
+    opening.logged_in.wait(LOGIN_S)
 
 
 def open_agent(name: str) -> Agent:
     """Raises a HostError or PreflightError that says what is in the way."""
     begun = _begun.pop(name, None)
-    if isinstance(begun, DdtoolError):
-        raise begun
-    return begun.agent() if begun else _start(open_host(name))
+    if begun is not None:
+        with suppress(_Question):
+            return begun.agent()
+    return _start(open_host(name))
 
 
 def _start(host: Host) -> Agent:
