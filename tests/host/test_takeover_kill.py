@@ -35,7 +35,8 @@ health: {{concurrent: 1, max_tokens: 6}}
 Make = Callable[[Deployment], Plan]
 
 
-SAMPLE = int(os.environ.get("DDTOOL_KILLS", "12"))  # acts between two steps, for each operation
+# Acts between two steps, for each operation. Read here, since a test sees no such variable.
+SAMPLE = int(os.environ.get("DDTOOL_KILLS", "12"))
 # Functions whose acts are the takeover's; those of releases, gates and the lock are test_kill.py's.
 TAKEOVERS_OWN = {
     *("stage", "swap", "put_links", "drop_own_link", "restore_folder", "finish", "forget"),

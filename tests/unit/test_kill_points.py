@@ -31,6 +31,9 @@ from .test_diag_machine import compose_here
 PATCHES = {"trace": TRACE, "probe": PROBE, "pair": PAIR}
 ACTS = 170  # a little more than the longest transaction here has, so that every act is as likely as any other
 SECOND_KILL = 0.3  # of the recoveries are killed as well
+SEED = int(
+    os.environ.get("DDTOOL_SEED", "1")
+)  # of the thousand; read here, since a test sees no such variable
 
 
 class Kills:
@@ -156,6 +159,6 @@ def test_a_sample_of_kill_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_thousand_kill_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = kill(tmp_path, monkeypatch, 1000, seed=int(os.environ.get("DDTOOL_SEED", "1")))
+    said = kill(tmp_path, monkeypatch, 1000, seed=SEED)
     print(json.dumps(said, indent=1))
     assert said["kills"] == 1000
