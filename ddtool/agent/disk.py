@@ -171,7 +171,7 @@ def drop_temps(folder: Path) -> None:
     """Remove what `atomic_write` left in a folder when its process was killed."""
     for path in folder.glob(".ddtool-*-*"):
         pid, _, started = path.name.split("-")[1].partition(".")
-        if pid.isdigit() and (started or None) != _started(int(pid)):
+        if pid.isdigit() and started != _started(int(pid)):
             remove(path)
 
 

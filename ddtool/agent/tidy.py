@@ -10,6 +10,7 @@ from typing import Set
 
 from . import disk
 from .audit import FILE
+from .errors import AgentError
 from .registry import Context
 
 # Bytes that were overwritten by force, and patches and baselines that are gone from every ledger: for second thoughts.
@@ -20,8 +21,11 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 
 
 def state(ctx: Context) -> None:
-    """Whoever calls it holds the lock, and no transaction is open: an open one may need what no ledger names."""
-    with contextlib.suppress(OSError):  # a disk in trouble is told by what had to be written
+    """Whoever calls it holds the lock, and no transaction is open: an open one may need what no ledger names.
+
+    Raises nothing: the transaction is over, and its result is written.
+    """
+    with contextlib.suppress(OSError, AgentError):  # a disk in trouble is told by what had to be written
         loose_objects(ctx)
         long_audit(ctx)
 
@@ -40,7 +44,7 @@ def loose_objects(ctx: Context) -> None:
 def referenced(ctx: Context) -> Set[str]:
     """Every sha256 that a ledger or a takeover names, whatever for and in whichever version of its format."""
     paths = [*ctx.state.glob("ledger/*.json"), *ctx.state.glob("services/*/adopted.json")]
-    return {sha for path in paths for sha in _SHA.findall(path.read_text())}
+    return {sha for path in paths for sha in _SHA.findall(path.read_text(errors="replace"))}
 
 
 def long_audit(ctx: Context) -> None:

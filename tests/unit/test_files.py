@@ -404,7 +404,8 @@ def test_what_killed_writers_left_is_dropped_and_a_living_ones_is_not(tmp_path: 
     """After a boot another process has the id of the one that was killed."""
     started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     mine = tmp_path / f".ddtool-{os.getpid()}.{started}-file"
-    left = [".ddtool-999999999.5-file", f".ddtool-{os.getpid()}.1-file", f".ddtool-{os.getpid()}-file"]
+    left = [".ddtool-999999999.5-file", f".ddtool-{os.getpid()}.1-file"]
+    left += [".ddtool-999999999-file", f".ddtool-{os.getpid()}-file"]  # of an earlier ddtool
     for path in (mine, *(tmp_path / name for name in left), tmp_path / ".ddtool-step0-1.new"):
         path.touch()
     disk.drop_temps(tmp_path)

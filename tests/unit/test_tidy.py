@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -77,6 +78,29 @@ def test_the_audit_keeps_its_newer_half(box: Box, monkeypatch: pytest.MonkeyPatc
     found = [item["unix"] for item in audit.newest_first(box.ctx)][::-1]
     assert found == list(range(found[0], 60)) and len(found) >= 15
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_does_not_fail_a_transaction_that_is_over(
+    box: Box,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(path: Path, content: bytes, mode: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(tidy, "AUDIT_BYTES", 10)
+    lines = json.dumps({"unix": 1, "unit": "u"})
+    disk.append_line(box.ctx.state / audit.FILE, lines)
+    monkeypatch.setattr(disk, "write_new", full)
+    tidy.state(box.ctx)
+    assert (box.ctx.state / audit.FILE).read_text() == lines + "\n"
+
+
+def test_a_damaged_ledger_fails_no_transaction_of_another_installation(box: Box) -> None:  # noqa: F811
+    ledger_of_another = box.ctx.state / "ledger" / "other.json"
+    disk.make_dirs(ledger_of_another.parent)
+    ledger_of_another.write_bytes(b"\xff" + sha256(b"").encode())
+    tidy.state(box.ctx)
+    assert sha256(b"") in tidy.referenced(box.ctx)
 
 
 def test_files_that_were_given_up_are_remembered_to_a_bound(box: Box) -> None:  # noqa: F811
