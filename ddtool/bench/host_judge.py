@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ddtool.bench import host_run, judge, lossless, on_host
-from ddtool.bench.host_run import OnEvent
 from ddtool.bench.lossless import PLAIN, Ask
 from ddtool.bench.on_host import Measurement
 from ddtool.bench.store import Folder, read_json
-from ddtool.deploy.apply import raise_for
+from ddtool.deploy.apply import OnEvent, raise_for
 from ddtool.deploy.plan import current_release, folder
 from ddtool.deploy.release import release_step
 from ddtool.transport.agent import Agent

@@ -7,7 +7,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddtool.bench import arms as all_arms
@@ -20,17 +20,17 @@ from ddtool.bench.store import Folder
 from ddtool.bench.workloads import Workload
 from ddtool.deploy import apply as transactions
 from ddtool.deploy import installs, preflight, takeover
-from ddtool.deploy.apply import Event
+from ddtool.deploy.apply import Event, OnEvent
 from ddtool.deploy.deployment import Deployment
 from ddtool.deploy.measured import on_host
 from ddtool.deploy.plan import Plan, check_owner, current_release, next_id
 from ddtool.deploy.release import Release, build_release
-from ddtool.errors import ConnectionLost, PreflightError, UsageError
+from ddtool.errors import PreflightError, UsageError
 from ddtool.profile import Profile, resolve_secrets
 from ddtool.profile.validate import require_valid
 from ddtool.transport.agent import Agent
 
-OnEvent = Callable[[Event], None]
+ATTACH = "ddtool bench --attach shows how it goes, and its result"
 MOST_BYTES = 48 << 20  # of a plan: it travels in one frame
 
 
@@ -180,26 +180,15 @@ def document(made: Plan) -> dict[str, Any]:
 
 def run(agent: Agent, transaction: Mapping[str, Any], on_event: OnEvent) -> Event:
     """The transaction's result. A lost link leaves it running to its end on the host."""
-    return watched(lambda: transactions.watch(agent.stream("txn.run", plan=dict(transaction)), on_event))
+    return transactions.run(agent, transaction, on_event, ATTACH)
 
 
 def attach(agent: Agent, on_event: OnEvent, ident: str | None = None) -> Event:
     """Follow a benchmark from its beginning: the transaction named, the one that runs, or the last one."""
-    named = {"txn": ident} if ident else {}
-    return watched(lambda: transactions.watch(agent.stream("txn.follow", **named), on_event))
+    return transactions.attach(agent, on_event, ident, ATTACH)
 
 
-def watched(follow: Callable[[], Event]) -> Event:
-    try:
-        return follow()
-    except ConnectionLost as error:
-        error.hint = "ddtool bench --attach shows how it goes, and its result"
-        raise
-
-
-def stop(agent: Agent, ident: str) -> bool:
-    """Ask the host to end it and put everything back; False when it is over already."""
-    return bool(agent.call("txn.stop", txn=ident))
+stop = transactions.stop
 
 
 def fetch(agent: Agent, into: Folder) -> int:

@@ -89,7 +89,7 @@ def run(
 def carried_out(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     """The result. Ctrl-C has the host end the experiment and put everything back before ddtool leaves."""
     from ddtool.cli import output, progress
-    from ddtool.deploy import experiment
+    from ddtool.deploy import apply, experiment
 
     transaction = experiment.document(plan)
     try:
@@ -97,7 +97,7 @@ def carried_out(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     except KeyboardInterrupt:
         output.words("interrupted: the host ends the experiment and puts everything back", "yellow")
         agent = deployment.reconnect()  # the old connection may be in the middle of a frame
-        if experiment.stop(agent, transaction["id"]):
+        if apply.stop(agent, transaction["id"]):
             experiment.attach(agent, progress.show, transaction["id"])
         raise
 

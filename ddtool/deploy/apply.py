@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ddtool.deploy.plan import Plan
@@ -13,6 +13,9 @@ from ddtool.errors import ConnectionLost, DdtoolError, HostError, Unhealthy, fro
 from ddtool.transport.agent import Agent
 
 Event = dict[str, Any]
+OnEvent = Callable[[Event], None]
+
+ATTACH = "ddtool deploy --attach shows how it goes"
 
 
 def transaction(kind: str, unit: str, steps: list[dict[str, Any]], why: str | None = None) -> dict[str, Any]:
@@ -21,7 +24,7 @@ def transaction(kind: str, unit: str, steps: list[dict[str, Any]], why: str | No
     return {"id": ident, "kind": kind, "unit": unit, "who": operator(), "why": why, "steps": steps}
 
 
-def apply(agent: Agent, plan: Plan, on_event: Callable[[Event], None], why: str | None = None) -> Event:
+def apply(agent: Agent, plan: Plan, on_event: OnEvent, why: str | None = None) -> Event:
     """Run the plan's transaction and return its result. A lost link leaves it running: the error says how to attach."""
     return run_steps(agent, plan.kind, plan.unit, plan.steps, on_event, why)
 
@@ -31,19 +34,29 @@ def run_steps(
     kind: str,
     unit: str,
     steps: list[dict[str, Any]],
-    on_event: Callable[[Event], None],
+    on_event: OnEvent,
     why: str | None = None,
 ) -> Event:
-    document = transaction(kind, unit, steps, why)
-    return watch(agent.stream("txn.run", plan=document), on_event)
+    return run(agent, transaction(kind, unit, steps, why), on_event)
 
 
-def attach(agent: Agent, on_event: Callable[[Event], None]) -> Event:
-    """Follow the transaction that runs on the host now, or the last one, from its beginning."""
-    return watch(agent.stream("txn.follow"), on_event)
+def run(agent: Agent, document: Mapping[str, Any], on_event: OnEvent, hint: str = ATTACH) -> Event:
+    """The result of a transaction. A lost link leaves it running to its end on the host: `hint` says how to attach."""
+    return watch(agent.stream("txn.run", plan=dict(document)), on_event, hint)
 
 
-def watch(events: Iterator[Event], on_event: Callable[[Event], None]) -> Event:
+def attach(agent: Agent, on_event: OnEvent, ident: str | None = None, hint: str = ATTACH) -> Event:
+    """Follow a transaction from its beginning: the one named, the one that runs on the host now, or the last one."""
+    named = {"txn": ident} if ident else {}
+    return watch(agent.stream("txn.follow", **named), on_event, hint)
+
+
+def stop(agent: Agent, ident: str) -> bool:
+    """Ask the host to end a transaction and undo it; False when it is over already."""
+    return bool(agent.call("txn.stop", txn=ident))
+
+
+def watch(events: Iterator[Event], on_event: OnEvent, hint: str) -> Event:
     try:
         for event in events:
             if event["event"] == "done":
@@ -59,12 +72,12 @@ def watch(events: Iterator[Event], on_event: Callable[[Event], None]) -> Event:
         raise ConnectionLost(
             f"{error.message}; the transaction goes on on the host",
             why=error.why,
-            hint="ddtool deploy --attach shows how it goes",
+            hint=hint,
         ) from error
-    raise ConnectionLost("the agent stopped reporting", hint="ddtool deploy --attach shows how it goes")
+    raise ConnectionLost("the agent stopped reporting", hint=hint)
 
 
-def settle(agent: Agent, facts: dict[str, Any], unit: str, on_event: Callable[[Event], None]) -> bool:
+def settle(agent: Agent, facts: dict[str, Any], unit: str, on_event: OnEvent) -> bool:
     """Finish or undo what a killed executor left, before a new plan is made on top of it."""
     if not facts["transactions"]["dead"]:
         return False

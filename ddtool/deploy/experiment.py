@@ -1,4 +1,4 @@
-"""The experiment of `diag run`: its plan, and running it. Pure but for `run`, `attach` and `stop`.
+"""The experiment of `diag run`: its plan, and running it. Pure but for `run` and `attach`.
 
 Its transaction is temporary: the host undoes all of it at the end, or wherever it breaks off. So what runs may be a
 release that could never be deployed, because it crashes: that is the configuration one wants to look into.
@@ -7,12 +7,12 @@ release that could never be deployed, because it crashes: that is the configurat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddtool.deploy import apply as transactions
-from ddtool.deploy.apply import Event
+from ddtool.deploy.apply import Event, OnEvent
 from ddtool.deploy.outage import Outage, away
 from ddtool.deploy.plan import (
     UNITS,
@@ -31,14 +31,14 @@ from ddtool.deploy.plan import (
 from ddtool.deploy.release import Release, release_step, service_record
 from ddtool.deploy.toggle import Request, compose_step, others_affected
 from ddtool.deploy.toggle import changes as file_changes
-from ddtool.errors import ConnectionLost, UsageError
+from ddtool.errors import UsageError
 from ddtool.profile import Profile
 from ddtool.transport.agent import Agent
 
 if TYPE_CHECKING:
     from ddtool.diagnostics.definition import Definition
 
-OnEvent = Callable[[Event], None]
+ATTACH = "ddtool diag run --attach shows how it goes, and its outcome"
 KIND = "diag run"
 PATHS = {
     "messages": "/v1/chat/completions",
@@ -215,26 +215,12 @@ def document(plan: Plan) -> dict[str, Any]:
 
 def run(agent: Agent, transaction: Mapping[str, Any], on_event: OnEvent) -> Event:
     """The result; `experiment` in it is the outcome. A lost link leaves it running to its end on the host."""
-    return watched(lambda: transactions.watch(agent.stream("txn.run", plan=dict(transaction)), on_event))
+    return transactions.run(agent, transaction, on_event, ATTACH)
 
 
 def attach(agent: Agent, on_event: OnEvent, ident: str | None = None) -> Event:
     """Follow an experiment from its beginning: the one named, the one that runs, or the last one."""
-    named = {"txn": ident} if ident else {}
-    return watched(lambda: transactions.watch(agent.stream("txn.follow", **named), on_event))
-
-
-def watched(follow: Callable[[], Event]) -> Event:
-    try:
-        return follow()
-    except ConnectionLost as error:
-        error.hint = "ddtool diag run --attach shows how it goes, and its outcome"
-        raise
-
-
-def stop(agent: Agent, ident: str) -> bool:
-    """Ask the host to end the experiment and put everything back; False when it is over already."""
-    return bool(agent.call("txn.stop", txn=ident))
+    return transactions.attach(agent, on_event, ident, ATTACH)
 
 
 def with_verdict(seen: Event) -> Event:
