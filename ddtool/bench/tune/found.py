@@ -82,10 +82,13 @@ def is_of(timing: Timing, load: Load) -> bool:
 
 def choice(found: Found, load: Load) -> Choice:
     """What to use for a load: as it was verified, or as it is predicted where it was not."""
-    rates = found.rates(found.verified, load)
-    if CHAIN in rates and len(rates) > 1:
-        starts = [one.visit for one in found.verified if one.shape == CHAIN and is_of(one, load)]
-        return recommend.measured(rates, starts)
+    rates: dict[Shape, dict[recommend.Repeat, float]] = {}
+    for one in found.verified:
+        if one.shape is not None and is_of(one, load):
+            rates.setdefault(one.shape, {})[one.visit, one.repeat] = one.tok_s
+    beside = {shape: passes for shape, passes in rates.items() if passes.keys() & rates.get(CHAIN, {}).keys()}
+    if len(beside) > 1:  # the chain, and trees that were run in the same repeats
+        return recommend.measured(beside)
     return recommend.predicted(found.predictor, load, found.shapes)
 
 

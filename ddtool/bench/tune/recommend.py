@@ -13,6 +13,7 @@ from ddtool.bench.tune.trees import CHAIN, Shape
 CLOSE = 0.03  # a tree that gains this much is not given up for being uncertain: what is lost stays below it
 EQUAL = 0.005  # what no prediction can tell apart
 NEIGHBOUR = 1.4  # factor between the budgets that a recommendation is tried against
+Repeat = tuple[int, int]  # the server's start, and the repeat within it
 UNKNOWN = 1.0  # the error where too few pairs were measured to have one
 
 
@@ -67,13 +68,19 @@ def neighbours(shape: Shape, block: int, most: int) -> list[Shape]:
     return [Shape(budget, shape.topk) for budget in sorted(dict.fromkeys(fitting[:2]))]
 
 
-def measured(rates: Mapping[Shape, Sequence[float]], starts: Sequence[int]) -> Choice:
-    """The final word: from passes of the chain and of trees, the n-th of each measured in the same repeat.
+def measured(rates: Mapping[Shape, Mapping[Repeat, float]]) -> Choice:
+    """The final word: from passes of the chain and of trees, by repeat, since only those of one repeat are compared.
 
-    starts: the server start of each. Raises KeyError without the chain, ValueError without a tree.
+    Raises KeyError without the chain, ValueError without a tree, or without a repeat in common.
     """
-    best = max((shape for shape in rates if not shape.is_chain), key=lambda shape: median(rates[shape]))
-    pairs = min(len(rates[best]), len(rates[CHAIN]), len(starts))
-    ratio = paired_ratio(rates[best][:pairs], rates[CHAIN][:pairs], starts[:pairs])
+    best = max(
+        (shape for shape in rates if not shape.is_chain), key=lambda shape: median(rates[shape].values())
+    )
+    shared = sorted(rates[best].keys() & rates[CHAIN].keys())
+    ratio = paired_ratio(
+        [rates[best][one] for one in shared],
+        [rates[CHAIN][one] for one in shared],
+        [start for start, _ in shared],
+    )
     error = UNKNOWN if ratio.low is None or ratio.high is None else (ratio.high - ratio.low) / 2
     return choose(best, ratio.ratio - 1, error, "measured")

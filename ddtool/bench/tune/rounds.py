@@ -23,7 +23,7 @@ STEP_SECONDS = re.compile(r"ddtree_seconds_(sum|count)\{?.*step=\"(\w+)\"")
 @dataclass(frozen=True)
 class Timing:
     """One pass. shape: None for plain decoding. context: prompt tokens, the median. workload: its cell without the
-    concurrency. visit: the server start. round_ms: between two rounds.
+    concurrency. visit: the server start, repeat: within it. round_ms: between two rounds.
 
     seconds: from the first request sent to the last one done. rounds, tokens: of each request, in order. steps: ms a
     round on the device by step of the tree (grow, choose, follow), where the server has metrics.
@@ -35,6 +35,7 @@ class Timing:
     context: int
     workload: str
     visit: int
+    repeat: int
     round_ms: float
     seconds: float
     rounds: tuple[float, ...]
@@ -88,6 +89,7 @@ def timing(one: Pass, topk: int) -> Timing | None:
         context=round(median(sample["prompt_tokens"] for sample in one.samples)),
         workload=CONCURRENCY.sub("", one.id.cell, count=1),
         visit=one.id.visit,
+        repeat=one.id.repeat,
         round_ms=1000 * _round_seconds(one.samples, int(concurrency[1]), shape),
         seconds=float(one.end["seconds"]),
         rounds=tuple(_rounds(sample, shape) for sample in one.samples),
