@@ -19,7 +19,8 @@ SERVER = re.compile(r"sglang[./]launch_server|/sglang$")
 PORT = 30000  # SGLang's own, where none is given
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where to ask a server that listens on all addresses
 CONFIG_SIZE = 64 << 10
-_SETTING = re.compile(r"^(host|port|api[-_]key)\s*:\s+(.+?)\s*$", re.MULTILINE)
+# A value in quotes, or as far as a blank: a comment may follow.
+_SETTING = re.compile(r"""^(host|port|api[-_]key)\s*:[ \t]+("[^"\n]*"|'[^'\n]*'|[^\s"'#]\S*)""", re.MULTILINE)
 
 Json = Dict[str, Any]
 

@@ -27,6 +27,8 @@ KEY = "sk-by-hand-0123456789"
         ("--port 1 --port 2", None, "127.0.0.1", 2, None),  # argparse: the last one counts
         ("--config k26.yaml", f'port: 31000\napi-key: "{KEY}"\n', "127.0.0.1", 31000, KEY),
         ("--config=k26.yaml --port 5", f"api_key: {KEY}\nport: 31000\n", "127.0.0.1", 5, KEY),
+        ("--config k26.yaml", f"port: 31000  # as ever\napi-key: '{KEY}' # ours\n", "127.0.0.1", 31000, KEY),
+        ("--config k26.yaml", "host: # anywhere\nport:\n  31000\n", "127.0.0.1", 30000, None),
         ("--config gone.yaml", None, "127.0.0.1", 30000, None),
     ],
 )
