@@ -16,6 +16,7 @@ Json = Mapping[str, Any]
 FULL_MIB = 16  # no room for a transaction's own notes
 LOW_MIB = 200
 LOOKING = ("status", "explain", "releases", "logs", "crash last", "crash bundle", "diag status", "audit")
+TRIALS = ("diag run", "bench")  # transactions that are undone at their end, whatever came of them
 BUSY = 0.10  # of a card's memory: what a clean stop leaves is below
 
 
@@ -41,8 +42,19 @@ class Look:
         return f"ddtool {verb}" + (f" -p {self.profile}" if self.profile else "") + self._at()
 
     def deploy(self, *flags: str) -> str:
-        """`deploy` takes as an argument what others take as -p."""
-        return " ".join(["ddtool deploy", *filter(None, [self.profile]), *flags]) + self._at()
+        return self.run_on("deploy", *flags)
+
+    def run_on(self, verb: str, *flags: str) -> str:
+        """For verbs that take as an argument what others take as -p."""
+        return " ".join([f"ddtool {verb}", *filter(None, [self.profile]), *flags]) + self._at()
+
+    def attach(self) -> str:
+        """To watch what changes the host now."""
+        assert self.lock
+        kind = self.lock["kind"]
+        if kind == "diag run":
+            return self.run("diag run --attach")
+        return self.run_on("bench" if kind == "bench" else "deploy", "--attach")
 
     def _at(self) -> str:
         return f" --host {self.host}" if self.host else ""
@@ -185,7 +197,7 @@ class Look:
 
     @property
     def broke_off(self) -> bool:
-        return bool(self.last) and not self.last["ok"] and self.last["kind"] != "diag run"
+        return bool(self.last) and not self.last["ok"] and self.last["kind"] not in TRIALS
 
     @property
     def crash(self) -> Json | None:

@@ -11,11 +11,6 @@ from collections.abc import Sequence
 from ddtool.deploy.look import FULL_MIB, Look, Situation, clock, did, some
 
 
-def attach(look: Look) -> str:
-    assert look.lock
-    return look.run("diag run --attach") if look.lock["kind"] == "diag run" else look.deploy("--attach")
-
-
 def locked(look: Look) -> str:
     assert look.lock
     lock = look.lock
@@ -97,7 +92,7 @@ REASONS: Sequence[Situation] = (
         lambda look: look.run("doctor"),
         ("host",),
     ),
-    Situation("locked", lambda look: look.lock, locked, attach, ("transactions",)),
+    Situation("locked", lambda look: look.lock, locked, lambda look: look.attach(), ("transactions",)),
     Situation(
         "disk-full",
         lambda look: look.free_mib < FULL_MIB and (look.dead or not look.healthy),

@@ -122,6 +122,7 @@ CASES: list[tuple[str, str, list[Change], str, str]] = [
     ("no-systemd", "absent", [host(systemd=False), put(systemd=None)], "does not boot", "ddtool doctor"),
     ("locked", "fine", [lock()], "eve@desk is changing this host for 45 s now", "ddtool deploy --attach"),
     ("locked", "stopped", [lock("diag run")], "diag run sglang-mini", "ddtool diag run --attach"),
+    ("locked", "fine", [lock("bench")], "bench sglang-mini", "ddtool bench --attach"),
     ("disk-full", "killed", [host(state_free_mib=2)], "2 MiB are free", "ssh HOST 'df -h /var/lib/ddtool'"),
     ("killed", "killed", [], "root@vm's restart of sglang-mini was killed", "ddtool start"),
     ("killed", "killed", [put(txn_open=True)], "until then no unit of ddtool starts", "ddtool start"),
@@ -307,6 +308,13 @@ def test_the_first_that_applies_is_the_reason_and_remarks_come_beside() -> None:
     assert "needs-restart" not in [item["reason"] for item in healthy.also]
 
 
+@pytest.mark.parametrize("kind", ["diag run", "bench"])
+def test_a_trial_that_failed_has_rolled_nothing_back(kind: str) -> None:
+    """What runs is what ran before it, and would run if it had gone well."""
+    explanation = told("fine", last(ok=False, kind=kind, rolled_back=True, error="an arm crashed"))
+    assert explanation.reason == "fine"
+
+
 def test_an_old_crash_explains_no_stop_of_today() -> None:
     """Evidence of an earlier run is kept; the run that ended now left none."""
     assert look("stopped").crash is not None
@@ -325,6 +333,7 @@ def test_commands_name_what_is_not_this_operators_default() -> None:
     assert told("stopped", **there).next_command == "ddtool start -p k26 --host gpu1"
     assert told("absent", **there).next_command == "ddtool deploy k26 --host gpu1"
     assert told("fine", lock(), **there).next_command == "ddtool deploy k26 --attach --host gpu1"
+    assert told("fine", lock("bench"), **there).next_command == "ddtool bench k26 --attach --host gpu1"
     assert told("orphans", **there).next_command == "ssh gpu1 'kill -9 1661'"
 
 
