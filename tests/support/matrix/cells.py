@@ -132,10 +132,8 @@ def run_cell(ready: Ready, injection: Injection, number: int) -> dict[str, Any]:
     last = cell["points"][-1]
     if not any(point["end"].startswith(LOSS) for point in cell["points"]):
         with Checked(last):
-            if (
-                last["end"] != FINISHED or not ready.verb.back
-            ):  # else the way back was a change, and has worked
-                works_undisturbed(ready)
+            if last["end"] != FINISHED or not ready.verb.back:
+                works_undisturbed(ready)  # else the way back was a change, and has worked
             left = state.left_over(ready.stage.see())
             promise(not left, f"left after the next change: {left}")
     return {**cell, "outcome": outcome(cell["points"])}
