@@ -21,6 +21,7 @@ DONE = b"[DONE]"
 TOKENS = b'"completion_tokens"'
 _COUNT = re.compile(rb'"completion_tokens":\s*(\d+)')
 ERROR_CHARS = 500
+MOST_TOKENS = 1 << 24  # of an answer; more than any context has, and numbers are made for each
 
 Json = Dict[str, Any]
 
@@ -51,6 +52,8 @@ class Answer:
             self._other(event)
             return
         tokens = int(found.group(1))
+        if tokens > MOST_TOKENS:
+            raise Unreadable(f"an answer of {tokens} tokens")
         if tokens > self.tokens:
             self.chunks.append([round(now - self.sent, 6), tokens])
             self.tokens = tokens
@@ -67,7 +70,7 @@ class Answer:
 
     def _keep(self, event: bytes) -> None:
         self._seen += 1
-        if self._seen == 2 and len(parsed(event).get("output_ids") or ()) < self.tokens:
+        if self._seen == 2 and len(output_ids(parsed(event))) < self.tokens:
             self._pieces = [parsed(self._last)]
         if self._pieces is not None:
             self._pieces.append(parsed(event))
@@ -76,24 +79,28 @@ class Answer:
         """Of a sample: its counts, how it finished, and (where kept) what was said."""
         last = parsed(self._last) if self._last else {}
         meta = last.get("meta_info") or {}
+        if not isinstance(meta, dict):
+            raise Unreadable(f"meta_info is not an object: {str(meta)[:ERROR_CHARS]}")
         finish = meta.get("finish_reason") or {}
         kind = finish.get("type") if isinstance(finish, dict) else str(finish)
         if kind == "abort" and self.error is None:
             self.error = f"the server aborted it: {str(finish.get('message'))[:ERROR_CHARS]}"
         found: Json = {
-            "prompt_tokens": meta.get("prompt_tokens"),
-            "cached_tokens": meta.get("cached_tokens"),
+            "prompt_tokens": count(meta, "prompt_tokens"),
+            "cached_tokens": count(meta, "cached_tokens"),
             "completion_tokens": self.tokens,
-            "verify_ct": meta.get("spec_verify_ct"),
+            "verify_ct": count(meta, "spec_verify_ct"),
             "finish": kind or None,
         }
         drafts = meta.get("spec_correct_drafts_histogram") or meta.get("spec_accept_histogram")
         if drafts:
+            if not isinstance(drafts, list) or not all(isinstance(one, int) and one >= 0 for one in drafts):
+                raise Unreadable(f"a histogram of drafts is {str(drafts)[:ERROR_CHARS]}")
             found["drafts_histogram"] = drafts
         if self._keep_text:
             pieces = self._pieces or [last]
-            found["text"] = "".join(piece.get("text") or "" for piece in pieces)
-            found["output_ids"] = [token for piece in pieces for token in piece.get("output_ids") or ()]
+            found["text"] = "".join(str(piece.get("text") or "") for piece in pieces)
+            found["output_ids"] = [token for piece in pieces for token in output_ids(piece)]
         return found
 
 
@@ -106,6 +113,20 @@ def parsed(event: bytes) -> Json:
     if not isinstance(value, dict):
         raise Unreadable(f"an event is not an object: {shown(data)}")
     return value
+
+
+def output_ids(event: Json) -> List[Any]:
+    ids = event.get("output_ids") or []
+    if not isinstance(ids, list):
+        raise Unreadable(f"output_ids is not a list: {str(ids)[:ERROR_CHARS]}")
+    return ids
+
+
+def count(meta: Json, name: str) -> Optional[int]:
+    value = meta.get(name)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise Unreadable(f"{name} is {str(value)[:ERROR_CHARS]}")
 
 
 def said(body: bytes) -> str:
