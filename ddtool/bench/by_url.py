@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ddtool.agent import client, load
-from ddtool.bench import fingerprint, passes, run
+from ddtool.bench import fingerprint, passes, run, taint
 from ddtool.bench import judge as bench_judge
 from ddtool.bench.lossless import PLAIN, Ask
 from ddtool.bench.passes import Design
@@ -66,7 +66,8 @@ def parse(pairs: Sequence[str], api_key: str | None = None) -> dict[str, Server]
             good = False
         if not arm or not good or "/" in arm or parts.query or parts.username:
             raise UsageError(
-                f"--url {pair}: not of the form ARM=URL", hint="--url chain=http://127.0.0.1:30000"
+                f"--url {pair}: not of the form ARM=http://HOST:PORT",
+                hint="--url chain=http://127.0.0.1:30000",
             )
         if arm in found:
             raise UsageError(f"--url: {arm} twice", hint="each arm has one server")
@@ -93,8 +94,11 @@ def look(server: Server) -> Json:
             }
             return {"version": said.get("version"), "flags": telling}
     raise ConnectionLost(
-        f"{server.url} is not SGLang, or refuses to say what it is: {path} answers {answer.status}",
-        hint="an API key comes from the profile's service.api_key",
+        f"{server.url} does not say what it is: {path} answers {answer.status}"
+        + (", but no JSON object" if answer.status == 200 else ""),
+        hint="an API key comes from the profile's service.api_key"
+        if answer.status in (401, 403)
+        else "is it SGLang's own address, and no proxy's?",
     )
 
 
@@ -124,6 +128,7 @@ def prepare(
         host=", ".join(f"{arm} at {server.url}" for arm, server in servers.items()),
         workloads=typed,
         fingerprint=fingerprint.of_servers(seen, design, workloads),
+        taints=taint.of_servers({arm: (servers[arm].url, one["flags"]) for arm, one in seen.items()}),
         warnings=warnings,
         wanted=wanted,
         how={**(how or {}), "urls": {arm: server.url for arm, server in servers.items()}},
@@ -167,7 +172,7 @@ def measure(
                 )
             except load.NoServer as error:
                 raise ConnectionLost(
-                    f"{one.arm} at {server.url} is gone: {error}",
+                    f"{one.arm} at {server.url} cannot be measured: {error}",
                     hint=f"ddtool bench --resume {folder.path.name}",
                 ) from error
 

@@ -10,7 +10,11 @@ from ddtool.errors import UsageError
 
 Json = dict[str, Any]
 SCHEMA = "ddtool.bench.compare/1"
-SAME = ("card", "prompts")  # parts of a fingerprint without which a ratio says nothing about what was changed
+SAME = (
+    "card",
+    "prompts",
+    "sampling.ignore_eos",
+)  # parts of a fingerprint without which a ratio says nothing about what was changed
 LOAD = ("temperature", "prompts", "max_tokens")  # of a cell
 READ = {
     "tok_s_user": ("tok_s_user", "median"),
@@ -38,7 +42,9 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any], *, force: bool = False) 
         )
     if not cells:
         raise UsageError(
-            f"{a['run']} and {b['run']} have no cell in common", why=f"{[*_cells(a)]} and {[*_cells(b)]}"
+            f"{a['run']} and {b['run']} have no cell in common",
+            why=f"one has {', '.join(_cells(a)) or 'none'}, the other {', '.join(_cells(b)) or 'none'}",
+            hint="ddtool bench list",
         )
     return {
         "schema": SCHEMA,
@@ -66,7 +72,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], above: str = "") -> 
 def _apart(differs: list[Json], cells: Mapping[str, tuple[Json, Json]]) -> Iterator[str]:
     for one in differs:
         known = one["a"] is not None and one["b"] is not None
-        if known and one["what"].partition(".")[0] in SAME:
+        if known and any(f"{one['what']}.".startswith(f"{part}.") for part in SAME):
             yield f"{one['what']} {one['a']} against {one['b']}"
     for key, (mine, other) in cells.items():
         for name in LOAD:

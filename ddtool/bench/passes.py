@@ -87,10 +87,17 @@ class Design:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Design:
-        cells = [
-            Cell(**{name: value for name, value in cell.items() if name != "key"}) for cell in data["cells"]
-        ]
-        return cls(**{**data, "cells": cells})
+        """Raises UsageError for what is no design, or one of another ddtool."""
+        try:
+            cells = [
+                Cell(**{name: value for name, value in cell.items() if name != "key"})
+                for cell in data["cells"]
+            ]
+            return cls(**{**data, "cells": cells})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise UsageError(
+                f"the run's plan is none of this ddtool: {error}", hint="begin anew without --resume"
+            ) from None
 
     def cell(self, key: str) -> Cell:
         return next(cell for cell in self.cells if cell.key == key)
@@ -106,12 +113,15 @@ def cells(
     prompts: int | None,
     lossless: bool,
 ) -> list[Cell]:
-    """Every workload under every load. `prompts`: of each pass; default: enough for two rounds of each request slot."""
+    """Every workload under every load. `prompts`: of each pass; default: enough for two rounds of each request slot.
+
+    One for each slot at least: with fewer the load would be less than its cell's name says.
+    """
     found = []
     for workload in workloads:
         for concurrency, rate in [*((one, None) for one in concurrencies), *((None, one) for one in rates)]:
             held = len(workload.prompts)
-            count = prompts or max(LEAST_PROMPTS, min(2 * (concurrency or held), held), concurrency or 0)
+            count = max(prompts or max(LEAST_PROMPTS, min(2 * (concurrency or held), held)), concurrency or 0)
             if lossless and temperature == 0:
                 count = max(count, LOSSLESS_PROMPTS)
             own = {prompt.max_tokens for prompt in workload.prompts if prompt.max_tokens}

@@ -71,7 +71,9 @@ def server_differences(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     for line in lines:
         if line.get("kind") == "begin":
             arm = str(line["pass"]).partition("/")[0]
-            flags.setdefault(arm, (line.get("server") or {}).get("flags") or {})
+            server = line.get("server") or {}
+            version = {"version": server["version"]} if "version" in server else {}
+            flags.setdefault(arm, {**version, **(server.get("flags") or {})})
     names = sorted({name for one in flags.values() for name in one if not name.startswith("speculative")})
     found = []
     for name in names:

@@ -7,7 +7,9 @@ from typing import Any
 
 from ddtool.profile import Profile
 
-CACHED_SHARE = 0.02  # of the prompts' tokens: a shared first token or a BOS is no warm cache
+CACHED_SHARE = (
+    0.02  # of the prompts' tokens of an arm in a cell: a shared first token or a BOS is no warm cache
+)
 
 
 def of_facts(facts: Mapping[str, Any]) -> list[str]:
@@ -33,6 +35,22 @@ def of_profile(profile: Profile) -> list[str]:
     return [] if profile.graphs.enabled else ["eager: the profile runs without CUDA graphs"]
 
 
+def of_servers(servers: Mapping[str, tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Of servers that run already: by arm the URL, and the flags as the server says them."""
+    found, seen = [], dict[str, str]()
+    for arm, (url, flags) in servers.items():
+        if flags.get("disable_cuda_graph"):
+            found.append(f"eager: {arm} decodes without CUDA graphs (disable_cuda_graph)")
+        named = arm in ("plain", "chain") or arm.startswith("tree:")
+        algorithm = flags.get("speculative_algorithm")
+        if named and "speculative_algorithm" in flags and (arm == "plain") is bool(algorithm):
+            found.append(f"{arm} is not what its name says: {url} runs {algorithm or 'no speculation'}")
+        if url in seen:
+            found.append(f"{arm} and {seen[url]} are one server: {url}")
+        seen.setdefault(url, arm)
+    return found
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
@@ -45,7 +63,9 @@ def of_samples(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     eager: set[str] = set()
     others: set[str] = set()
     servers: dict[str, set[str]] = {}
-    cached, prompted = 0, 0
+    cached: dict[
+        str, list[int]
+    ] = {}  # by arm and cell: tokens of prompts, and those of them that were cached
     for line in lines:
         arm = str(line.get("pass", "")).partition("/")[0]
         if line.get("kind") == "begin":
@@ -54,8 +74,9 @@ def of_samples(lines: Iterable[Mapping[str, Any]]) -> list[str]:
                 refused.add(str(line.get("flush_error") or ""))
             servers.setdefault(arm, set()).add(identity(line.get("server") or {}))
         elif line.get("kind") == "sample":
-            cached += line.get("cached_tokens") or 0
-            prompted += line.get("prompt_tokens") or 0
+            tokens = cached.setdefault(" in ".join(str(line.get("pass", "")).split("/")[:2]), [0, 0])
+            tokens[0] += line.get("prompt_tokens") or 0
+            tokens[1] += line.get("cached_tokens") or 0
         elif line.get("kind") == "end":
             others |= {str(one) for one in (line.get("gpu") or {}).get("others") or []}
             if line.get("eager"):
@@ -67,8 +88,13 @@ def of_samples(lines: Iterable[Mapping[str, Any]]) -> list[str]:
         why = "; ".join(sorted(refused - {""}))
         words = f"it was not emptied before passes of {', '.join(sorted(warm))}"
         found.append(f"warm prefix cache: {words}" + (f" ({why})" if why else ""))
-    elif prompted and cached > CACHED_SHARE * prompted:
-        found.append(f"warm prefix cache: {cached / prompted:.0%} of the prompts' tokens came out of it")
+    else:
+        shares = {where: of / total for where, (total, of) in cached.items() if of > CACHED_SHARE * total}
+        if shares:
+            named = [
+                f"{share:.0%} in {where}" for where, share in sorted(shares.items(), key=lambda one: -one[1])
+            ]
+            found.append(f"warm prefix cache: prompts' tokens came out of it: {', '.join(named)}")
     if eager:
         found.append(f"eager: {', '.join(sorted(eager))} decoded without CUDA graphs")
     changed = sorted(arm for arm, seen in servers.items() if len(seen) > 1)

@@ -98,7 +98,7 @@ def key(name: str) -> str:
 def prompt_in(line: str, where: str) -> Prompt:
     try:
         item = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON: {error}", hint=FORM) from error
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object", hint=FORM)

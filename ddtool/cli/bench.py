@@ -19,6 +19,11 @@ ReportOpt = Annotated[
 ]
 
 
+MOST = 10_000  # requests of a pass, repeats, visits: a slip of the finger is told before it fills the memory
+MOST_TOKENS = 1 << 20
+HOTTEST = 100.0
+
+
 def register(app: typer.Typer) -> None:
     app.command()(bench)
     app.command("bench compare")(compare)
@@ -59,23 +64,33 @@ def bench(
             "--rate", metavar="R,…", help="Requests a second, arriving by chance.", show_default=False
         ),
     ] = None,
-    tokens: Annotated[int, typer.Option("--tokens", min=2, help="Tokens of an answer, at most.")] = 256,
+    tokens: Annotated[
+        int, typer.Option("--tokens", min=2, max=MOST_TOKENS, help="Tokens of an answer, at most.")
+    ] = 256,
     prompts: Annotated[
         int | None,
         typer.Option(
             "--prompts",
             min=1,
-            help="Requests of a pass; default: two for each slot, at least 8.",
+            max=MOST,
+            help="Requests of a pass, at least one for each slot; default: two, at least 8.",
             show_default=False,
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Passes a visit over each load.")] = 5,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, max=MOST, help="Passes a visit over each load.")
+    ] = 5,
     visits: Annotated[
-        int, typer.Option("--visits", min=1, help="Server starts of each arm, alternating: A B C, C B A.")
+        int,
+        typer.Option(
+            "--visits", min=1, max=MOST, help="Server starts of each arm, alternating: A B C, C B A."
+        ),
     ] = 2,
     temperature: Annotated[
         float | None,
-        typer.Option("--temperature", min=0.0, help="Default: the profile's, else 0.", show_default=False),
+        typer.Option(
+            "--temperature", min=0.0, max=HOTTEST, help="Default: the profile's, else 0.", show_default=False
+        ),
     ] = None,
     seed: Annotated[
         int, typer.Option("--seed", help="Of synthetic prompts and of arrivals; the same for all arms.")
@@ -137,15 +152,12 @@ def bench(
     On the host each arm's server is started in turn, and the deployed service is put back at the end, or wherever it
     breaks off; the plan says what outage that is. The profile's objective is judged: exit 8 when it is missed.
     """
-    from ddtool.cli import bench_run, bench_url
+    from ddtool.cli import bench_files, bench_run, bench_url
     from ddtool.errors import UsageError
 
     if (resume is not None) + attach + (url is not None) > 1:
         raise UsageError("--resume, --attach and --url exclude each other", hint="ddtool bench --help")
-    if report:
-        from ddtool.bench.report import check_html
-
-        check_html()
+    bench_files.check({"--report": report})
     show = bench_run.Show(report=report, json=json)
     where = bench_run.Where(profile, host, tuple(overrides or ()), dry_run=dry_run, yes=yes, drain=drain)
     if attach:
@@ -193,8 +205,15 @@ def compare(
     from ddtool.bench.compare import compare as compared
     from ddtool.bench.report import tables
     from ddtool.cli import output
+    from ddtool.errors import UsageError
 
-    found = compared(store.result_of(before), store.result_of(after), force=force)
+    a, b = store.result_of(before), store.result_of(after)
+    try:
+        found = compared(a, b, force=force)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"{before} or {after} is not a whole result: {error!r}", hint="ddtool bench list"
+        ) from error
     if json:
         output.emit("bench.compare", {name: value for name, value in found.items() if name != "schema"})
         return
@@ -206,8 +225,14 @@ def list_runs(json: JsonOpt = False) -> None:
     """The runs that this machine has, newest first; also those that broke off."""
     from ddtool.bench import store
     from ddtool.cli import output
+    from ddtool.errors import DdtoolError
 
-    rows = [row_of(folder) for folder in store.runs()]
+    rows = []
+    for folder in store.runs():
+        try:
+            rows.append(row_of(store.checked(folder)))
+        except DdtoolError as error:  # one broken folder hides no other
+            output.words(f"left out: {error.message}", "yellow")
     if json:
         output.emit("bench.list", {"runs": rows})
         return

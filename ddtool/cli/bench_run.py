@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ddtool.cli import bench_files as files
 from ddtool.cli import options, output
 
 if TYPE_CHECKING:
@@ -247,14 +248,15 @@ def finish(folder: Folder, show: Show, ask: Ask | None) -> None:
     from ddtool.errors import VerificationFailed
 
     result = run.conclude(folder, ask)
+    if show.report:  # before the result: with --json one object is all of stdout, an error's as well
+        again = f"ddtool bench --resume {folder.path.name} --report FILE"
+        files.write(show.report, html(result), again)
+        output.words(f"report: {show.report}")
     if show.json:
         output.emit("bench", {name: value for name, value in result.items() if name != "schema"})
     else:
         for one in tables(result):
             output.stdout().print(one)
-    if show.report:
-        Path(show.report).write_text(html(result), encoding="utf-8")
-        output.words(f"report: {show.report}")
     try:
         run.check_verified(result)
     except VerificationFailed as error:

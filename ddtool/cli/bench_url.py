@@ -29,6 +29,8 @@ def new(
     notes = asked.notes(profile, design, loaded)
     said = asked.temperature_said(profile, design, wanted["temperature"])
     if where.dry_run:
+        if show.json:
+            output.emit("bench.plan", {"plan": design.to_json(), "warnings": notes})
         count = len(design.arms) * len(design.cells) * design.visits * design.repeats
         output.words(f"{count} passes: {', '.join(cell.key for cell in design.cells)}; {said}")
         for note in notes:
@@ -55,11 +57,13 @@ def again(pairs: Sequence[str], folder: Folder, design: Design, where: Where, sh
     """What a run by URL has not measured yet; its servers must be what they were."""
     from ddtool.bench import asked, fingerprint, run
     from ddtool.bench import by_url as urls
+    from ddtool.bench.passes import alternating
 
     profile = options.profile_of(where.profile, list(where.overrides)) if where.profile else None
     servers = urls.parse(pairs, api_key_of(profile))
     loaded = asked.load_all(folder.run["workloads"], profile, design.seed)
-    run.check_same(folder, fingerprint.of_servers(urls.looked(servers), design, loaded))
+    if any(one.ident not in folder.done() for one in alternating(design)):  # a whole run asks nobody
+        run.check_same(folder, fingerprint.of_servers(urls.looked(servers), design, loaded))
     measure(servers, folder, design, loaded, show)
 
 
@@ -86,8 +90,9 @@ def measure(
     standing = Progress([Visit("", 0, left)] if left else [], 0.0, len(done))
     standing.started()
     try:
-        with Watch(standing) as watch:
-            urls.measure(servers, folder, loaded, watch.event)
+        if left:
+            with Watch(standing) as watch:
+                urls.measure(servers, folder, loaded, watch.event)
     except (DdtoolError, KeyboardInterrupt):
         output.words(kept(folder), "bold")
         raise

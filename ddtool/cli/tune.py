@@ -53,7 +53,7 @@ def tune(
         typer.Option(
             "--prompts",
             min=2,
-            help="Requests of a pass; default: two for each slot, at least 8.",
+            help="Requests of a pass, at least one for each slot; default: two, at least 8.",
             show_default=False,
         ),
     ] = None,
@@ -105,16 +105,13 @@ def tune(
     every budget. Then the best one is run against its neighbours and the chain, and that measurement decides. Each
     start is an outage, which the plan says beforehand. docs/tune.md has the formulas.
     """
-    from ddtool.cli import tune_run
+    from ddtool.cli import bench_files, tune_run
     from ddtool.cli.bench_run import Show, Where
     from ddtool.errors import UsageError
 
     if resume is not None and from_run is not None:
         raise UsageError("--resume and --from exclude each other", hint="ddtool tune --help")
-    if report:
-        from ddtool.bench.report import check_html
-
-        check_html()
+    bench_files.check({"--report": report, "--out": out})
     where = Where(profile, host, tuple(overrides or ()), dry_run=dry_run, yes=yes, drain=drain)
     show = Show(report=report, json=json)
     if from_run is not None:

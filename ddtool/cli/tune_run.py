@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ddtool.cli import bench_run, options, output
+from ddtool.cli import bench_files, bench_run, options, output, tune_answer
 from ddtool.cli.bench_run import Show, Where
 
 if TYPE_CHECKING:
@@ -14,11 +14,8 @@ if TYPE_CHECKING:
     from ddtool.bench.passes import Design
     from ddtool.bench.store import Folder
     from ddtool.bench.tune.found import Found
-    from ddtool.bench.tune.predict import Load
-    from ddtool.bench.tune.recommend import Choice
     from ddtool.bench.workloads import Workload
     from ddtool.deploy.deployment import Deployment
-    from ddtool.profile import Profile
 
 Json = dict[str, Any]
 VERIFY_ARMS = 4  # the chain, the best tree and its neighbours
@@ -40,6 +37,7 @@ def new(
     from ddtool.errors import UsageError
 
     profile, host = options.selected(where.profile, list(where.overrides), where.host)
+    bench_files.spare(profile.source, out)
     measured = plan.widths(widths, plan.block_of(profile))
     contexts = asked.numbers(context, int, "--context") if context else []
     typed = plan.workloads(workload, contexts, wanted["tokens"])
@@ -82,6 +80,7 @@ def resume(name: str, where: Where, show: Show, out: str | None) -> None:
         )
     where = where.remembered(about["how"])
     profile, host = options.selected(where.profile, list(where.overrides), where.host)
+    bench_files.spare(profile.source, out)
     design = Design.from_json(about["plan"])
     loaded = asked.load_all(about["workloads"], profile, design.seed)
     with Deployment(profile, host) as deployment:
@@ -97,8 +96,10 @@ def from_run(name: str, where: Where, show: Show, out: str | None) -> None:
     how = folder.run["how"]
     named = where.profile or how.get("profile")
     profile = options.profile_of(named, list(where.overrides) or how.get("set")) if named else None
+    if profile:
+        bench_files.spare(profile.source, out)
     second = _second_of(folder)
-    give(reading.found(folder, second), folder, second, profile, show, out)
+    tune_answer.give(reading.found(folder, second), folder, second, profile, show, out)
 
 
 def _both(
@@ -135,7 +136,7 @@ def _both(
         if done is None:
             return
         second = done
-    give(reading.found(folder, second), folder, second, deployment.profile, show, out)
+    tune_answer.give(reading.found(folder, second), folder, second, deployment.profile, show, out)
 
 
 def _then(deployment: Deployment) -> str:
@@ -166,7 +167,7 @@ def _verification(
     if resumed is not None:
         design = Design.from_json(resumed.run["plan"])
     else:
-        arms = [found.name(shape) for shape in tried(found, main_load(found, fit))]
+        arms = [found.name(shape) for shape in tried(found, tune_answer.main_load(found, fit))]
         cells = [cell for cell in fit.cells if cell.workload == how["tune"]["workload"]]
         repeats = max(fit.repeats, VERIFY_PASSES)
         design = replace(fit, arms=arms, cells=cells, visits=VERIFY_VISITS, repeats=repeats)
@@ -216,16 +217,15 @@ def _carry_out(
 
 def _second_of(folder: Folder) -> Folder | None:
     """The newest run that verified what this one recommended, or began to."""
-    from ddtool.bench.store import Folder
+    from ddtool.bench.store import Folder, checked
+    from ddtool.errors import DdtoolError
 
-    beside = [Folder(path.parent) for path in sorted(folder.path.parent.glob("*/run.json"), reverse=True)]
-    return next((one for one in beside if one.run["how"].get("verifies") == folder.path.name), None)
-
-
-def main_load(found: Found, design: Design) -> Load:
-    """What the recommendation is for: the first concurrency that was asked for."""
-    first = design.cells[0].concurrency
-    return next((load for load in found.main if load.concurrency == first), found.main[0])
+    for path in sorted(folder.path.parent.glob("*/run.json"), reverse=True):
+        with suppress(DdtoolError):  # a broken folder beside it is none of its business
+            one = checked(Folder(path.parent))
+            if one.run["how"].get("verifies") == folder.path.name:
+                return one
+    return None
 
 
 def _say(found: Found) -> None:
@@ -235,73 +235,3 @@ def _say(found: Found) -> None:
     for load in found.main:
         said = choice(found, load)
         output.words(f"{load.workload}, {load.concurrency} at a time: {said.why}")
-
-
-def give(
-    found: Found, fit: Folder, second: Folder | None, profile: Profile | None, show: Show, out: str | None
-) -> None:
-    """The answer: as tables or JSON, as a report, as an overlay."""
-    from ddtool.bench.passes import Design
-    from ddtool.bench.report import html, tables
-    from ddtool.bench.tune import answer
-    from ddtool.bench.tune.found import choice
-
-    load = main_load(found, Design.from_json(fit.run["plan"]))
-    chosen = choice(found, load)
-    overlay = overlay_of(found, chosen, load, fit, profile, out)
-    told = answer.answer(found, fit.run, chosen, load, overlay)
-    if show.json:
-        output.emit("tune", {name: value for name, value in told.items() if name != "schema"})
-    else:
-        for one in tables(told):
-            output.stdout().print(one)
-    if out and overlay:
-        Path(out).write_text(overlay, encoding="utf-8")
-        _checked(out, profile)
-    if show.report:
-        Path(show.report).write_text(html(_result(second or fit), told), encoding="utf-8")
-        output.words(f"report: {show.report}")
-
-
-def _result(folder: Folder) -> Json:
-    """Of the run beside the answer, as `bench` would give it; the traced pass is no arm."""
-    from ddtool.bench import results
-    from ddtool.bench.tune.plan import TRACE
-
-    lines = [line for line in folder.lines() if not str(line.get("pass")).startswith(f"{TRACE}/")]
-    return results.summarise(folder.run, lines)
-
-
-def overlay_of(
-    found: Found, chosen: Choice, load: Load, fit: Folder, profile: Profile | None, out: str | None
-) -> str:
-    """Empty without a profile."""
-    from ddtool.bench.tune import overlay
-
-    if profile is None:
-        return ""
-    rates = found.rates(found.verified, load)
-    about = fit.run
-    source = f"ddtool tune, run {about['run']} of {about['created']} on {about['host']}"
-    evidence = [
-        f"{chosen.why}.",
-        f"{source}; workload {load.workload}, {load.concurrency} at a time.",
-        *(
-            f"  {found.name(shape)}: {' '.join(f'{value:.1f}' for value in values)} tok/s"
-            for shape, values in sorted(rates.items())
-        ),
-        *([] if rates else ["Predicted only: it was not run against its neighbours."]),
-    ]
-    return overlay.text(profile, chosen.shape, evidence, Path(out) if out else None)
-
-
-def _checked(out: str, base: Profile | None) -> None:
-    """Say what `profile validate` will."""
-    from ddtool.profile import load
-    from ddtool.profile.validate import require_valid
-
-    require_valid(load(out if "/" in out else f"./{out}"))
-    hint = f"ddtool deploy {out}" + (
-        f" --host … (or: ddtool profile bind {Path(out).stem} HOST)" if base else ""
-    )
-    output.words(f"wrote {out}, a valid profile; next: {hint}")

@@ -72,7 +72,15 @@ def test_compare_of_what_is_not_there(
 
 class TestStore:
     def folder(self, tmp_path: Path, name: str = "20261130-014212-3fa9") -> Folder:
-        return Folder.create({"run": name, "plan": {}})
+        about = {
+            "schema": store.SCHEMA,
+            "run": name,
+            "plan": {},
+            "workloads": [],
+            "fingerprint": {},
+            "how": {},
+        }
+        return Folder.create(about)
 
     def test_a_run_is_found_by_the_beginning_of_its_id(self, tmp_path: Path) -> None:
         one = self.folder(tmp_path)
@@ -215,7 +223,7 @@ def test_what_was_said_before_an_interruption_is_not_said_again(capfd: pytest.Ca
 
 def test_results_are_read_from_a_file_or_a_run(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    path.write_text(json.dumps({"schema": "ddtool.bench/1"}))
+    path.write_text(json.dumps({"schema": "ddtool.bench/1", "cells": []}))
     assert store.result_of(str(path))["schema"] == "ddtool.bench/1"
     path.write_text("{")
     with pytest.raises(Exception, match="not JSON"):

@@ -247,7 +247,7 @@ class TestTaints:
         [
             ({"digest": "e"}, "different servers: chain"),
             ({"warm": "warm", "flush_error": "400: busy"}, "not emptied before passes of chain (400: busy)"),
-            ({"cached": 50}, "26% of the prompts' tokens"),
+            ({"cached": 50}, "26% in chain in code-c1"),
             ({"others": ["4711 (train.py)"]}, "4711 (train.py)"),
             ({"eager": True}, "eager: chain"),
         ],
