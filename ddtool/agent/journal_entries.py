@@ -31,6 +31,7 @@ FIELDS = (
 )
 JOINED_LIMIT = 4 << 20  # a "line" longer than this is given out in pieces
 
+_SERIES = re.compile(r"(?:^|;)s=([0-9a-f]+)")
 _SEQ = re.compile(r"(?:^|;)i=([0-9a-f]+)")
 _BOOT = re.compile(r"(?:^|;)b=([0-9a-f]+)")
 
@@ -41,6 +42,12 @@ def cursor_seq(cursor: str) -> Optional[int]:
     """The sequence number inside a cursor: journalctl prints `__SEQNUM` only since systemd 254."""
     match = _SEQ.search(cursor)
     return int(match.group(1), 16) if match else None
+
+
+def cursor_series(cursor: str) -> Optional[str]:
+    """Which series the sequence number belongs to: a journal that is begun anew begins another."""
+    match = _SERIES.search(cursor)
+    return match.group(1) if match else None
 
 
 def cursor_boot(cursor: str) -> Optional[str]:

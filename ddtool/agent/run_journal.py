@@ -6,8 +6,8 @@ import json
 from collections import deque
 from typing import Any, Deque, Dict, Iterator, List
 
-from .journal import Filters, Pipeline
 from .journal_entries import Entry, gap, seq_of
+from .journal_pipeline import Filters, Pipeline
 from .journalctl import Journalctl, first_of_invocation
 
 FIRST, LAST = 3_000, 20_000

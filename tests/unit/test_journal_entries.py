@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.entries import UNIT, entry
 
-from ddtool.agent.journal import Filters, Pipeline
 from ddtool.agent.journal_entries import Joiner, cursor_boot, cursor_seq, message_bytes, seq_of
+from ddtool.agent.journal_pipeline import Filters, Pipeline
 
 ENTRIES = [json.loads(line) for line in Path(__file__).with_name("test_journal_quirks.jsonl").open()]
 

@@ -9,9 +9,20 @@ from typing import Any
 import pytest
 from support.entries import UNIT, entry
 
-from ddtool.agent import journal, journalctl
+from ddtool.agent import journal, journal_continuity, journal_pipeline, journalctl
 from ddtool.agent.errors import UsageError
-from ddtool.agent.journal import Filters, Pipeline
+from ddtool.agent.journal_entries import UNIT_FAILED
+from ddtool.agent.journal_files import Holdings
+from ddtool.agent.journal_pipeline import Filters, Pipeline
+
+
+@pytest.fixture(autouse=True)
+def held(monkeypatch: pytest.MonkeyPatch) -> Holdings:
+    """The entries that journald's files hold, for the test to change: of series 5, from 1 on."""
+    files = Holdings({("5", "system"): 1}, {"5": 1000})
+    monkeypatch.setattr(journal_continuity, "holdings", lambda: files)
+    monkeypatch.setattr(journal, "holdings", lambda: files)
+    return files
 
 
 def pipeline(**filters: Any) -> Pipeline:
@@ -42,7 +53,7 @@ def test_a_start_that_is_gone_is_a_gap(first: dict[str, Any], reason: str) -> No
 
 
 def test_a_start_that_is_gone_and_nothing_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "current_boot", lambda: "b1")
+    monkeypatch.setattr(journal_pipeline, "current_boot", lambda: "b1")
     reader = pipeline()
     reader.expect(cursor(5))
     assert [item["gap"] for item in reader.missing()] == [{"from": cursor(5), "to": None, "reason": "vacuum"}]
@@ -69,7 +80,10 @@ class FakeJournalctl:
         for item in self.says.pop(0):
             if isinstance(item, Exception):
                 raise item
-            yield [item]
+            yield [item] if item else []
+
+    def first(self) -> dict[str, Any] | None:
+        return self.says.pop(0)[0]
 
 
 GONE = journalctl.FileGone("journalctl on the host: Failed to iterate through journal: Bad message")
@@ -94,6 +108,106 @@ def test_a_damaged_journal_is_an_error_after_a_few_tries(monkeypatch: pytest.Mon
             for one in batch:
                 reader.feed(one)
     assert len(fake.options) == 1 + journal.TRIES
+
+
+def read_live(monkeypatch: pytest.MonkeyPatch, held: Holdings, *says: Any) -> list[dict[str, Any]]:
+    """What is given out when one journalctl says this; a number is the oldest entry that is left from there on."""
+
+    def said() -> Iterator[list[dict[str, Any]]]:
+        for item in says:
+            if isinstance(item, int):
+                held.heads["5", "system"] = item
+            else:
+                reader.continuity.new_batch()
+                yield item
+
+    monkeypatch.setattr(journal, "QUIET_S", -1.0)
+    reader = pipeline()
+    frames = [frame for frame in journal.live(reader, said(), []) if frame]
+    return [item.get("gap", item["seq"]) for frame in frames for item in frame["records"]]
+
+
+def missing(start: int, end: int | None) -> dict[str, Any]:
+    return {"from": cursor(start), "to": end and cursor(end), "reason": "vacuum"}
+
+
+def test_what_journalctl_passes_over_in_a_file_that_came_and_went_is_a_gap(
+    monkeypatch: pytest.MonkeyPatch, held: Holdings
+) -> None:
+    """The reader's connection holds, its journalctl ends at no error: only the files tell."""
+    says = [[entry(1), entry(4)], 9, [entry(12), entry(15)]]
+    assert read_live(monkeypatch, held, *says) == [1, 4, missing(4, 12), 12, 15]
+
+
+def test_neighbours_and_what_lies_between_them_in_a_whole_journal_are_no_gap(
+    monkeypatch: pytest.MonkeyPatch, held: Holdings
+) -> None:
+    assert read_live(monkeypatch, held, [entry(1), entry(7)], 8, [entry(8)], [entry(9)]) == [1, 7, 8, 9]
+
+
+def test_an_idle_unit_misses_nothing_when_old_files_go(
+    monkeypatch: pytest.MonkeyPatch, held: Holdings
+) -> None:
+    monkeypatch.setattr(journal, "Journalctl", FakeJournalctl([[entry(2)]]))
+    assert read_live(monkeypatch, held, [entry(2)], [], 700, [entry(1005)]) == [2, 1005]
+
+
+def test_a_late_journalctl_proves_nothing(monkeypatch: pytest.MonkeyPatch, held: Holdings) -> None:
+    monkeypatch.setattr(journal, "Journalctl", FakeJournalctl([[entry(5)]]))
+    assert read_live(monkeypatch, held, [entry(2)], [], 700, [entry(1005)]) == [2, missing(2, 1005), 1005]
+
+
+def test_lines_that_went_before_a_unit_fell_silent_are_told(
+    monkeypatch: pytest.MonkeyPatch, held: Holdings
+) -> None:
+    monkeypatch.setattr(journal, "Journalctl", FakeJournalctl([[None], [None]]))
+    assert read_live(monkeypatch, held, [entry(2)], 700, [], [], [entry(1005)]) == [2, missing(2, None), 1005]
+
+
+def test_a_resume_in_a_file_that_stayed_while_the_systems_files_went(held: Holdings) -> None:
+    held.heads["5", "system"] = 9
+    reader = pipeline()
+    reader.expect(cursor(5))
+    assert reader.feed(entry(5)) == []
+    gap, record = reader.feed(entry(12))
+    assert (gap["gap"], record["seq"]) == (missing(5, 12), 12)
+
+
+def test_a_first_login_is_no_gap_and_a_persons_vacuumed_file_is_one(held: Holdings) -> None:
+    reader = pipeline()
+    reader.feed(entry(5))
+    held.heads["5", "user-1000"] = 7
+    reader.continuity.new_batch()
+    assert [item["seq"] for item in reader.feed(entry(9))] == [9]
+    held.heads["5", "user-1000"] = 20
+    reader.continuity.new_batch()
+    assert [item.get("gap") for item in reader.feed(entry(22))] == [missing(9, 22), None]
+
+
+def test_what_was_vacuumed_before_the_reader_began_is_no_gap(held: Holdings) -> None:
+    """A person's file that stayed is older than the system's."""
+    held.heads["5", "system"] = 50
+    reader = pipeline()
+    assert [item["seq"] for number in (5, 9, 60, 70) for item in reader.feed(entry(number))] == [5, 9, 60, 70]
+
+
+def test_a_journal_begun_anew_is_a_gap_when_the_old_one_is_gone(held: Holdings) -> None:
+    reader = pipeline()
+    reader.feed(entry(5))
+    held.heads[("6", "system")] = 1
+    other = {**entry(1), "__CURSOR": entry(1)["__CURSOR"].replace("s=5", "s=6")}
+    assert "gap" not in reader.feed(other)[0]
+    held.heads.pop(("6", "system"))
+    reader.continuity.new_batch()
+    assert "gap" in reader.feed(entry(8))[0]
+
+
+def test_files_that_cannot_be_read_prove_nothing(held: Holdings) -> None:
+    reader = pipeline()
+    reader.feed(entry(5))
+    held.heads.clear()
+    reader.continuity.new_batch()
+    assert "gap" not in reader.feed(entry(8))[0]
 
 
 def test_a_reboot_is_one_gap_and_ends_an_incomplete_line() -> None:
@@ -125,7 +239,7 @@ def test_a_reader_made_from_memory_goes_on() -> None:
 
 def test_bad_ends_are_told_to_who_follows_whatever_the_filters() -> None:
     reader = pipeline(rank=3)
-    failed = {"MESSAGE_ID": journal.UNIT_FAILED, "_PID": "1", "UNIT": UNIT, "_SYSTEMD_UNIT": "init.scope"}
+    failed = {"MESSAGE_ID": UNIT_FAILED, "_PID": "1", "UNIT": UNIT, "_SYSTEMD_UNIT": "init.scope"}
     reader.feed(entry(1, INVOCATION_ID="earlier", **failed))
     reader.following = True
     assert reader.feed(entry(2, INVOCATION_ID="run2", **failed)) == []
