@@ -9,11 +9,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.sshd import USER, Sshd, certify, keygen, public, ssh_agent
 from support.sshhost import Config, assert_reaches, behind, new_threads
 
+from ddtool.deploy import session
 from ddtool.errors import AuthenticationFailed
 from ddtool.transport import jumpkeys, keyfiles
 from ddtool.transport.checkup import Step, check
@@ -64,6 +67,26 @@ def test_a_person_is_asked_again_after_a_wrong_answer(config: Config, locked: Pa
     person = Person("wrong", SECRET)
     assert_reaches(ask(config, person, IdentityFile=locked))
     assert person.asked == [str(locked)] * 2
+
+
+def test_a_command_that_goes_there_early_asks_in_the_foreground(
+    config: Config, locked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Ctrl-C at the question gives the terminal its echo back."""
+    file, asked = config.write(IdentityFile=locked), []
+
+    def getpass(prompt: str) -> str:
+        asked.append((prompt, threading.current_thread() is threading.main_thread()))
+        return SECRET
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("getpass.getpass", getpass)
+    monkeypatch.setattr(session, "ssh_name", lambda name: (name, file))
+    monkeypatch.setattr(session, "_start", lambda host: host)
+    session.open_soon("gpu")
+    host: Any = session.open_agent("gpu")
+    assert_reaches(host)
+    assert asked == [(f"passphrase of {locked}: ", True)]
 
 
 def test_a_key_stays_unlocked_for_the_next_connection(config: Config, locked: Path) -> None:
