@@ -104,10 +104,7 @@ class StartOriginal(Step):
             time.sleep(0.1)
 
     def undo(self, run: Run, before: Before) -> None:
-        if unit.is_active(unit.show(run.unit)):
-            unit.stop(run.unit, self.args["stop_s"])
-        else:
-            unit.systemctl("reset-failed", unit.service(run.unit), check=False)
+        unit.take_down(run.unit, self.args["stop_s"])
 
 
 ADOPT_STEPS: Dict[str, Type[Step]] = {"adopt": Adopt, "give-back": GiveBack, "start-original": StartOriginal}

@@ -41,10 +41,7 @@ class RunExperiment(Step):
         run.emit("outcome", outcome=seen["outcome"])
 
     def undo(self, run: Run, before: Before) -> None:
-        if unit.is_active(unit.show(run.unit)):
-            unit.stop(run.unit, self.args["stop_s"])
-        else:
-            unit.systemctl("reset-failed", unit.service(run.unit), check=False)
+        unit.take_down(run.unit, self.args["stop_s"])
         clean.wait_gpu_memory_free(run.emit)
         for line in run.records():
             if "experiment" in line:

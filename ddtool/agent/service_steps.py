@@ -87,10 +87,7 @@ class Start(Step):
     def undo(self, run: Run, before: Before) -> None:
         if self._keeps(run):
             return
-        if unit.is_active(unit.show(run.unit)):
-            unit.stop(run.unit, self.args["stop_s"])
-        else:  # one that ended by itself is `failed`, which it was not before
-            unit.systemctl("reset-failed", unit.service(run.unit), check=False)
+        unit.take_down(run.unit, self.args["stop_s"])
 
 
 class PassGate(Step):

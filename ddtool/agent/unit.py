@@ -84,6 +84,14 @@ def stop(unit: str, timeout: float) -> None:
     systemctl("reset-failed", service(unit), check=False)
 
 
+def take_down(unit: str, timeout: float) -> None:
+    """stop() of what may have ended by itself: it is `failed` then, which it was not before."""
+    if is_active(show(unit)):
+        stop(unit, timeout)
+    else:
+        systemctl("reset-failed", service(unit), check=False)
+
+
 def cgroup_folders(group: str) -> List[Path]:
     """Where the unit's control group is mounted: cgroup2, or the systemd hierarchy of a hybrid host."""
     roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"]
