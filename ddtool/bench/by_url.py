@@ -154,10 +154,10 @@ def measure(
     """
     design = Design.from_json(folder.run["plan"])
     about = looked(servers)
-    done = folder.done()
-    left = [one for one in passes.alternating(design) if one.ident not in done]
-    specs = passes.specs(left, design, workloads, folder.attempts())
-    with Writer(folder.samples_path) as write:
+    with Writer(folder.samples_path) as write:  # from here on nobody else adds to what is done
+        done = folder.done()
+        left = [one for one in passes.alternating(design) if one.ident not in done]
+        specs = passes.specs(left, design, workloads, folder.attempts())
         for one, spec in zip(left, specs, strict=True):
             if stop is not None and stop.is_set():
                 raise load.Stopped(f"stopped before {one.ident}")

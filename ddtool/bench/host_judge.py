@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddtool.bench import host_run, judge, lossless, on_host
+from ddtool.bench import judge, lossless, on_host
 from ddtool.bench.lossless import PLAIN, Ask
 from ddtool.bench.on_host import Measurement
 from ddtool.bench.store import Folder, read_json
-from ddtool.deploy.apply import OnEvent, raise_for
+from ddtool.deploy.apply import raise_for
 from ddtool.deploy.plan import current_release, folder
 from ddtool.deploy.release import release_step
-from ddtool.transport.agent import Agent
 
 Json = dict[str, Any]
 Question = tuple[str, tuple[int, ...]]  # a prompt's hash, and what was said after it
@@ -59,11 +58,8 @@ def path_of(run: Folder) -> Path:
     return run.path / "judged.json"
 
 
-def ask_host(
-    agent: Agent, this: Measurement, run: Folder, asked: Sequence[Question], on_event: OnEvent
-) -> None:
-    """Start plain once more, ask, put everything back, and keep the answers beside the samples."""
-    result = host_run.run(agent, {**document(this, asked)}, on_event)
+def keep(run: Folder, asked: Sequence[Question], result: Json) -> None:
+    """The answers of the transaction beside the samples. Raises what `raise_for` does where it failed."""
     raise_for(result)
     answers = read_json(path_of(run)) if path_of(run).exists() else {}
     for one, answer in zip(asked, result["judged"], strict=True):
@@ -72,7 +68,7 @@ def ask_host(
 
 
 def document(this: Measurement, asked: Sequence[Question]) -> Json:
-    """The transaction: as a visit of plain, with questions in place of passes."""
+    """The transaction that starts plain once more: as a visit of it, with questions in place of passes."""
     from ddtool.deploy import apply as transactions
 
     plain = this.built[PLAIN]

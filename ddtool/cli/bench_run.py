@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ddtool.bench.lossless import Ask
     from ddtool.bench.on_host import Measurement
     from ddtool.bench.store import Folder
+    from ddtool.cli.bench_progress import Watch
     from ddtool.deploy.deployment import Deployment
     from ddtool.profile import Profile
 
@@ -91,9 +92,12 @@ def resume(name: str, where: Where, show: Show) -> None:
     from ddtool.bench.passes import Design
     from ddtool.cli import bench_url
     from ddtool.deploy.deployment import Deployment
+    from ddtool.errors import UsageError
 
     folder = store.find(name)
     about = folder.run
+    if going_on(folder)[0] != "bench":
+        raise UsageError(f"{folder.path.name} is a tuning run's", hint=resuming(folder))
     where = where.remembered(about["how"])
     design = Design.from_json(about["plan"])
     if about["how"].get("urls"):
@@ -109,7 +113,8 @@ def resume(name: str, where: Where, show: Show) -> None:
         )
         if not measurement.left:
             output.words(f"{folder.path.name} is whole: every pass has its end", "green")
-            finish(folder, show, judge_on_host(deployment, measurement, folder))
+            if not where.dry_run:
+                finish(folder, show, judge_on_host(deployment, measurement, folder, where.yes))
             return
         carry_out(deployment, measurement, folder, where, show, f"resumes {folder.path.name}")
 
@@ -143,13 +148,13 @@ def carry_out(
     folder = folder or Folder.create(measurement.about)
     output.words(f"run {folder.path.name}, kept in {folder.path}")
     watched(deployment, measurement, transaction, folder)
-    finish(folder, show, judge_on_host(deployment, measurement, folder))
+    finish(folder, show, judge_on_host(deployment, measurement, folder, yes=True))
 
 
 def watched(
     deployment: Deployment, measurement: Measurement, transaction: Mapping[str, Any], folder: Folder
 ) -> None:
-    """Follow the transaction and copy its samples, however it ends. Ctrl-C has the host end it and put all back."""
+    """Follow the transaction and copy its samples, however it ends."""
     from ddtool.bench import host_run, on_host
     from ddtool.bench.progress import Progress
     from ddtool.cli.bench_progress import Watch
@@ -158,17 +163,7 @@ def watched(
 
     standing = Progress(measurement.left, on_host.start_s(measurement.facts), len(folder.done()))
     watch = Watch(standing)
-    try:
-        with watch:
-            result = host_run.run(deployment.agent, transaction, watch.event)
-    except KeyboardInterrupt:
-        output.words("interrupted: the host ends the benchmark and puts everything back", "yellow")
-        agent = deployment.reconnect()  # the old connection may be in the middle of a frame
-        if host_run.stop(agent, transaction["id"]):
-            host_run.attach(agent, watch.again(), transaction["id"])
-        host_run.fetch(agent, folder)
-        output.words(kept(folder), "bold")
-        raise
+    result = followed(deployment, transaction, watch, folder)
     host_run.fetch(deployment.agent, folder)
     if not result["ok"]:
         crashes.tell(deployment.agent, deployment.unit, deployment.profile, result, watch.event)
@@ -177,8 +172,38 @@ def watched(
     output.words(put_back(result), "green")
 
 
+def followed(
+    deployment: Deployment, transaction: Mapping[str, Any], watch: Watch, folder: Folder
+) -> dict[str, Any]:
+    """The transaction's result. Ctrl-C has the host end it and put all back."""
+    from ddtool.bench import host_run
+
+    try:
+        with watch:
+            return host_run.run(deployment.agent, transaction, watch.event)
+    except KeyboardInterrupt:
+        output.words("interrupted: the host ends the benchmark and puts everything back", "yellow")
+        agent = deployment.reconnect()  # the old connection may be in the middle of a frame
+        if host_run.stop(agent, transaction["id"]):
+            host_run.attach(agent, watch.again(), transaction["id"])
+        host_run.fetch(agent, folder)
+        output.words(kept(folder), "bold")
+        raise
+
+
 def kept(folder: Folder) -> str:
-    return f"what was measured is kept; `ddtool bench --resume {folder.path.name}` measures the rest"
+    return f"what was measured is kept; `{resuming(folder)}` goes on with the rest"
+
+
+def resuming(folder: Folder) -> str:
+    return "ddtool {} --resume {}".format(*going_on(folder))
+
+
+def going_on(folder: Folder) -> tuple[str, str]:
+    """The command that goes on with it, and by which run: what verifies a tuning run is resumed with that one."""
+    how = folder.run["how"]
+    name = str(how.get("verifies") or folder.path.name)
+    return ("tune" if "tune" in how or "verifies" in how else "bench"), name
 
 
 def put_back(result: Mapping[str, Any]) -> str:
@@ -224,11 +249,13 @@ def attach(where: Where, show: Show) -> None:
         finish(folder, show, None)
 
 
-def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Folder) -> Ask | None:
-    """With --lossless: plain decoding is asked where answers differ, which the plan has announced."""
+def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Folder, yes: bool) -> Ask | None:
+    """With --lossless: plain decoding is asked where answers differ. yes: that start has been agreed to."""
     from ddtool.bench import host_judge
     from ddtool.bench.lossless import PLAIN
-    from ddtool.cli import progress
+    from ddtool.bench.progress import Progress
+    from ddtool.cli.bench_progress import Watch
+    from ddtool.errors import DdtoolError
 
     if not measurement.design.lossless or PLAIN not in measurement.design.arms:
         return None
@@ -237,7 +264,14 @@ def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Fold
         output.words(
             f"{len(asked)} places where answers differ from plain decoding's: plain starts once more to judge"
         )
-        host_judge.ask_host(deployment.agent, measurement, folder, asked, progress.show)
+        output.confirm(f"Stop the service on {deployment.host} for that?", yes)
+        try:
+            transaction = host_judge.document(measurement, asked)
+            result = followed(deployment, transaction, Watch(Progress([], 0.0)), folder)
+            host_judge.keep(folder, asked, result)
+        except DdtoolError:
+            output.words(kept(folder), "bold")
+            raise
     return host_judge.known(folder)
 
 

@@ -64,6 +64,12 @@ def again(pairs: Sequence[str], folder: Folder, design: Design, where: Where, sh
     loaded = asked.load_all(folder.run["workloads"], profile, design.seed)
     if any(one.ident not in folder.done() for one in alternating(design)):  # a whole run asks nobody
         run.check_same(folder, fingerprint.of_servers(urls.looked(servers), design, loaded))
+    if where.dry_run:
+        left = len([one for one in alternating(design) if one.ident not in folder.done()])
+        if show.json:
+            output.emit("bench.plan", {"plan": design.to_json(), "left": left})
+        output.words(f"{left} passes of {folder.path.name} are left")
+        return
     measure(servers, folder, design, loaded, show)
 
 

@@ -15,7 +15,7 @@ from ddtool.bench.compare import compare
 from ddtool.bench.run import server_differences
 from ddtool.bench.store import Folder, Writer
 from ddtool.bench.workloads import Prompt, Workload
-from ddtool.cli import bench_files, main
+from ddtool.cli import bench_files, bench_run, main
 from ddtool.errors import DdtoolError, Locked, UsageError
 
 URL = ("--url", "chain=http://127.0.0.1:1")  # nobody answers there, which is exit 3
@@ -137,6 +137,45 @@ class TestFiles:
             b'{"kind":"end"}\n{"kind":"begin","pass":1,"attempt":"x"}\n' + b"[" * 100_000 + b"\n"
         )
         assert (folder.done(), folder.attempts()) == ({}, {})
+
+
+class TestResume:
+    def test_what_goes_on_with_a_tuning_run_is_tune(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    ) -> None:
+        fit = Folder.create({**RUN, "how": {"tune": {}}})
+        second = Folder.create({**RUN, "run": "20261130-020000-0000", "how": {"verifies": RUN["run"]}})
+        bench = Folder.create({**RUN, "run": "20261130-030000-0000"})
+        assert bench_run.resuming(fit) == bench_run.resuming(second) == f"ddtool tune --resume {RUN['run']}"
+        assert bench_run.resuming(bench) == "ddtool bench --resume 20261130-030000-0000"
+        assert ddtool(monkeypatch, "bench", "--resume", second.path.name) == 2
+        assert f"next: ddtool tune --resume {RUN['run']}" in capfd.readouterr().err
+
+    def test_dry_run_measures_nothing_and_a_whole_run_asks_no_server(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    ) -> None:
+        cell = passes.Cell("code", 1, None, 0.0, 1, 8)
+        design = passes.Design(["chain"], [cell], visits=1, repeats=1, tokens=8, temperature=0.0, seed=1)
+        about = {
+            "plan": design.to_json(),
+            "workloads": ["code"],
+            "how": {"urls": {"chain": "http://127.0.0.1:1"}},
+        }
+        folder = Folder.create({**RUN, **about, "profile": "p", "host": "h"})
+        assert ddtool(monkeypatch, "bench", "--resume", str(folder.path)) == 3, "nobody answers there"
+        one = {"pass": "chain/code-c1/v0/r0", "attempt": 1}
+        with Writer(folder.samples_path) as write:
+            write({"kind": "begin", **one, "unix": 1.0, "warm": "flushed"})
+            write({"kind": "sample", **one, "index": 0, "prompt": "p", "sent_s": 0, "chunks": [[0.1, 1], [0.2, 5]],
+                   "e2e_s": 0.2, "completion_tokens": 5, "status": 200, "error": None, "finish": "stop"})  # fmt: skip
+            write({"kind": "end", **one, "seconds": 0.2})
+        capfd.readouterr()
+        before = folder.samples_path.read_bytes()
+        assert ddtool(monkeypatch, "bench", "--resume", str(folder.path), "--dry-run", "--json") == 0
+        assert json.loads(capfd.readouterr().out)["left"] == 0
+        assert ddtool(monkeypatch, "bench", "--resume", str(folder.path), "--json") == 0
+        assert json.loads(capfd.readouterr().out)["cells"][0]["arms"]["chain"]["tok_s"]["median"] == 25.0
+        assert folder.samples_path.read_bytes() == before
 
 
 class TestServers:
