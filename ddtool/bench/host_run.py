@@ -188,9 +188,6 @@ def attach(agent: Agent, on_event: OnEvent, ident: str | None = None) -> Event:
     return transactions.attach(agent, on_event, ident, ATTACH)
 
 
-stop = transactions.stop
-
-
 def fetch(agent: Agent, into: Folder) -> int:
     """Copy what the host has of the run's samples and this machine has not. Returns how many bytes that was."""
     begun, most = into.size, held(agent, into)

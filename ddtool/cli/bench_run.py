@@ -177,6 +177,7 @@ def followed(
 ) -> dict[str, Any]:
     """The transaction's result. Ctrl-C has the host end it and put all back."""
     from ddtool.bench import host_run
+    from ddtool.deploy import apply
 
     try:
         with watch:
@@ -184,7 +185,7 @@ def followed(
     except KeyboardInterrupt:
         output.words("interrupted: the host ends the benchmark and puts everything back", "yellow")
         agent = deployment.reconnect()  # the old connection may be in the middle of a frame
-        if host_run.stop(agent, transaction["id"]):
+        if apply.stop(agent, transaction["id"]):
             host_run.attach(agent, watch.again(), transaction["id"])
         host_run.fetch(agent, folder)
         output.words(kept(folder), "bold")
