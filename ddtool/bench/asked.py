@@ -42,8 +42,12 @@ def design(
     loaded = load_all(workload, profile, seed, vocab)
     sampling = preferred_sampling(profile) if profile else {}
     heat = float(sampling.get("temperature", 0.0)) if temperature is None else temperature
-    rates = numbers(rate, float, "--rate") if rate else []
-    loads = numbers(concurrency, int, "--concurrency") if concurrency else default_concurrency(profile, rates)
+    rates = numbers(rate, float, "--rate") if rate is not None else []
+    loads = (
+        default_concurrency(profile, rates)
+        if concurrency is None
+        else numbers(concurrency, int, "--concurrency")
+    )
     cells = passes.cells(
         list(loaded.values()),
         loads,
@@ -67,7 +71,7 @@ def design(
         lossless=lossless,
         timeout_s=float(profile.service.deadlines.request_s) if profile else 120.0,
         own=own,
-        slo=bounds(slo) if slo else {},
+        slo=bounds(slo) if slo is not None else {},
     )
     return made, loaded
 
@@ -123,16 +127,18 @@ def default_concurrency(profile: Profile | None, rates: Sequence[float]) -> list
     return sorted({1, wanted})
 
 
-def numbers(text: str, kind: Callable[[str], Number], option: str) -> list[Number]:
-    """`1,4,16`: each above 0, none twice."""
+def numbers(
+    text: str, kind: Callable[[str], Number], option: str, most: int = MOST_CONCURRENCY
+) -> list[Number]:
+    """`1,4,16`: each above 0 and up to `most`, none twice."""
     try:
         found = [kind(part) for part in text.split(",")]
     except ValueError:
         found = []
-    if not found or not all(0 < one <= MOST_CONCURRENCY for one in found) or len(set(found)) != len(found):
+    if not found or not all(0 < one <= most for one in found) or len(set(found)) != len(found):
         raise UsageError(
-            f"{option} {text}: numbers above 0 and up to {MOST_CONCURRENCY}, with commas between, none of them twice",
-            hint=f"{option} 1,4,16",
+            f"{option} {text}: numbers above 0 and up to {most}, with commas between, none of them twice",
+            hint=f"{option} 1,4,16" if most == MOST_CONCURRENCY else f"{option} 4096,32768",
         )
     return found
 

@@ -20,7 +20,9 @@ from ddtool.errors import UsageError
 
 PROMPTS = Path(__file__).parent / "prompts"
 SYNTHETIC = re.compile(r"synthetic:([1-9][0-9]{0,6}):([1-9][0-9]{0,6})")
-SYNTHETIC_PROMPTS = 64
+SYNTHETIC_PROMPTS, FEWEST_SYNTHETIC = 64, 8
+SYNTHETIC_IDS = 1 << 22  # in all; of very long prompts there are fewer
+LONGEST = 1 << 20  # tokens of a prompt, and of an answer
 RESERVED_IDS = 256  # special tokens lie at the ends of a vocabulary; none of them is sent
 KINDS = ("prompt", "text", "messages", "input_ids")
 FORM = 'a line is {"prompt": TEXT} (or "text", "messages", "input_ids"), with "max_tokens" if it has its own'
@@ -146,11 +148,17 @@ def synthetic(length: int, answer: int, vocab: int | None, seed: int) -> Workloa
             "synthetic prompts need the target's vocabulary, and nothing says how large it is",
             hint="give model.shape.vocab in the profile",
         )
+    if max(length, answer) > LONGEST:
+        raise UsageError(
+            f"synthetic:{length}:{answer}: at most {LONGEST} tokens each",
+            hint="--workload synthetic:4096:256",
+        )
+    count = max(FEWEST_SYNTHETIC, min(SYNTHETIC_PROMPTS, SYNTHETIC_IDS // length))
     low = min(RESERVED_IDS, vocab // 4)
     dice = random.Random(f"{seed} {length} {answer} {vocab}")  # noqa: S311  reproducible, not secret
     prompts = [
         Prompt({"input_ids": [dice.randrange(low, vocab - low) for _ in range(length)]}, answer)
-        for _ in range(SYNTHETIC_PROMPTS)
+        for _ in range(count)
     ]
     return Workload(f"synthetic-{length}-{answer}", prompts, fixed=True)
 

@@ -31,7 +31,7 @@ def new(
     show: Show,
     out: str | None,
 ) -> None:
-    from ddtool.bench import asked
+    from ddtool.bench import asked, workloads
     from ddtool.bench.tune import plan, rounds
     from ddtool.deploy.deployment import Deployment
     from ddtool.errors import UsageError
@@ -39,7 +39,7 @@ def new(
     profile, host = options.selected(where.profile, list(where.overrides), where.host)
     bench_files.spare(profile.source, out)
     measured = plan.widths(widths, plan.block_of(profile))
-    contexts = asked.numbers(context, int, "--context") if context else []
+    contexts = [] if context is None else asked.numbers(context, int, "--context", workloads.LONGEST)
     typed = plan.workloads(workload, contexts, wanted["tokens"])
     design, loaded = asked.design(profile, plan.arms(measured), typed, rate=None, visits=1, **wanted)
     if len(loaded) != 1 + len(contexts):

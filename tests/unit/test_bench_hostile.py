@@ -10,7 +10,7 @@ import pytest
 from support.sse_server import SseServer
 
 from ddtool.agent.load_events import Answer, Unreadable
-from ddtool.bench import passes, store, taint, workloads
+from ddtool.bench import asked, passes, store, taint, workloads
 from ddtool.bench.compare import compare
 from ddtool.bench.run import server_differences
 from ddtool.bench.store import Folder, Writer
@@ -66,6 +66,31 @@ class TestWords:
         (tmp_path / "deep.jsonl").write_text("[" * 100_000)
         with pytest.raises(UsageError, match=r"deep\.jsonl:1"):
             workloads.from_file(tmp_path / "deep.jsonl")
+
+    def test_contexts_of_tune_are_longer_than_any_concurrency(self) -> None:
+        assert asked.numbers("4096,32768", int, "--context", workloads.LONGEST) == [4096, 32768]
+        with pytest.raises(UsageError, match="up to 1024"):
+            asked.numbers("4096", int, "--concurrency")
+
+    @pytest.mark.parametrize("option", ["--context", "--concurrency", "--widths"])
+    def test_an_empty_word_is_not_the_default(
+        self, option: str, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    ) -> None:
+        assert ddtool(monkeypatch, "tune", "k26-ddtree", "--host", "host.invalid", option, "") == 2
+        assert option in capfd.readouterr().err
+
+    def test_tune_gets_past_its_words_with_long_contexts(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    ) -> None:
+        words = ("tune", "k26-ddtree", "--host", "127.0.0.1:1", "--context", "4096")
+        assert ddtool(monkeypatch, *words) in (3, 4), (
+            capfd.readouterr().err
+        )  # nothing there answers as a host
+
+    def test_synthetic_prompts_have_bounds(self) -> None:
+        with pytest.raises(UsageError, match="at most"):
+            workloads.synthetic(9_999_999, 8, 1000, 1)
+        assert len(workloads.synthetic(65_536, 8, 1000, 1).prompts) == workloads.SYNTHETIC_PROMPTS
 
     def test_dry_run_with_json_is_one_object(
         self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

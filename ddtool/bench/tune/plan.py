@@ -13,7 +13,6 @@ from ddtool.profile import Profile
 
 TRACE = "trace"  # the arm whose server writes one; it takes no part in any comparison
 SWITCHES = "DDTOOL_ENGINE_TRACE"
-MOST_WIDTH = 65
 STEPS = (
     8,
     12,
