@@ -31,13 +31,13 @@ def give(
     """The answer: as tables or JSON, as a report, as an overlay."""
     from ddtool.bench.passes import Design
     from ddtool.bench.report import html, tables
-    from ddtool.bench.tune import answer
+    from ddtool.bench.tune import answer, reading
     from ddtool.bench.tune.found import choice
 
     load = main_load(found, Design.from_json(fit.run["plan"]))
     chosen = choice(found, load)
     overlay = overlay_of(found, chosen, load, fit, profile, out)
-    told = answer.answer(found, fit.run, chosen, load, overlay)
+    told = answer.answer(found, reading.about(fit, second), chosen, load, overlay)
     again = f"ddtool tune --from {fit.path.name}, with another FILE"
     # Files before the answer: with --json one object is all of stdout, an error's as well.
     if out and overlay:

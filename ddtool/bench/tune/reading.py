@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ddtool.bench import records
+from ddtool.bench import records, run, taint
 from ddtool.bench.store import Folder
 from ddtool.bench.tune import plan, trace
 from ddtool.bench.tune.acceptance import Acceptance
@@ -18,6 +18,7 @@ from ddtool.bench.tune.rounds import Timing, timings
 from ddtool.bench.tune.trace import Text
 from ddtool.errors import DdtoolError, UsageError
 
+Json = dict[str, Any]
 TRACE_FILE = "trace.jsonl"
 EXPERTS_FILE = "experts.json"
 
@@ -49,6 +50,17 @@ def found(fit: Folder, verified: Folder | None) -> Found:
         topk=topk,
         experts=experts,
     )
+
+
+def about(fit: Folder, verified: Folder | None) -> Json:
+    """run.json of the fit, with what spoils the numbers of either run: as it was seen before, and while they ran."""
+    taints: dict[str, None] = {}
+    warnings: dict[str, None] = {}
+    for one in [fit, *([verified] if verified else [])]:
+        lines = [line for line in one.lines() if not str(line.get("pass")).startswith(f"{plan.TRACE}/")]
+        taints |= dict.fromkeys([*one.run.get("taints", ()), *taint.of_samples(lines)])
+        warnings |= dict.fromkeys([*one.run.get("warnings", ()), *run.server_differences(lines)])
+    return {**fit.run, "taints": list(taints), "warnings": list(warnings)}
 
 
 def traced_texts(fit: Folder, path: Path) -> list[Text]:
