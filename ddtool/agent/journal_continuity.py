@@ -11,7 +11,7 @@ stands at the newest entry of all.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 from .journal_entries import Entry, cursor_seq, cursor_series
 from .journal_files import SYSTEM, Holdings, holdings
@@ -28,13 +28,12 @@ class Place(NamedTuple):
 
 
 class Continuity:
-    """Follows the entries that journalctl gives out, in their order."""
+    """Follows the entries that journalctl gives out, in their order. Made before journalctl is started."""
 
-    def __init__(self, look: Optional[Callable[[], Holdings]] = None) -> None:
-        self._look = look or holdings
+    def __init__(self) -> None:
         self._at: Optional[Place] = None  # the reader has everything up to here, or was told of a gap
         self._held: Optional[Holdings] = None  # seen after the entries of this batch came
-        self._known: Dict[Tuple[str, str], int] = {}  # heads when they were first seen
+        self._known: Dict[Tuple[str, str], int] = dict(holdings().heads)  # when first seen
         self._resumed: Optional[Place] = None  # where an earlier reader stood
 
     def new_batch(self) -> None:
@@ -52,7 +51,6 @@ class Continuity:
         at, self._at = self._at, self._later(place)
         if at is None:
             self._resumed = place if resumed else None
-            self._gone_behind(place)  # remembers the heads
             return True
         return place in (at, Place(at.series, at.seq + 1)) or not self._gone_behind(at)
 
@@ -69,9 +67,9 @@ class Continuity:
         return max(self._at, place) if self._at and self._at.series == place.series else place
 
     def _gone_behind(self, at: Place) -> bool:
-        held = self._held = self._held or self._look()
+        held = self._held = self._held or holdings()
         for key, head in held.heads.items():
-            self._known.setdefault(key, head)
+            self._known.setdefault(key, 0 if key[1] == SYSTEM else head)  # a series that was begun meanwhile
         if not held.heads:  # files that can't be read prove nothing
             return False
         system = (at.series, SYSTEM)

@@ -139,6 +139,12 @@ def test_what_journalctl_passes_over_in_a_file_that_came_and_went_is_a_gap(
     assert read_live(monkeypatch, held, *says) == [1, 4, missing(4, 12), 12, 15]
 
 
+def test_files_that_go_while_the_first_entries_are_on_their_way(
+    monkeypatch: pytest.MonkeyPatch, held: Holdings
+) -> None:
+    assert read_live(monkeypatch, held, 9, [entry(2), entry(12)]) == [2, missing(2, 12), 12]
+
+
 def test_neighbours_and_what_lies_between_them_in_a_whole_journal_are_no_gap(
     monkeypatch: pytest.MonkeyPatch, held: Holdings
 ) -> None:
