@@ -88,7 +88,7 @@ class Bench:
                 },
             ]
             document = {**transactions.transaction("bench", UNIT, steps), "temporary": True}
-            return transactions.watch(deployment.agent.stream("txn.run", plan=document), on_event)
+            return transactions.watch(deployment.agent.stream("txn.run", plan=document), on_event, "")
 
     def fetch(self, run: str) -> bytes:
         with self.connect() as deployment:
