@@ -105,7 +105,7 @@ def run(rig: Rig) -> bool:
     ):  # what is compared runs side by side
         return False
     found = reading.found(fit, verify)
-    told = answer.answer(found, fit.run, choice(found, chosen), chosen, "")
+    told = answer.answer(found, reading.about(fit, verify), choice(found, chosen), chosen, "")
     halves = half(found)
     rig.done.write("answer", told)
     rig.done.write("half", {"rows": halves, "best": best_tried(found)})

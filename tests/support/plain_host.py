@@ -35,6 +35,7 @@ Step = dict[str, Any]
 
 def without_systemd() -> None:
     """For a process that only runs transactions on folders: patches are composed in it, and no unit is touched."""
+    sys.argv[0] = __file__  # in place of the agent's own zipapp, which a release keeps
     compose.subprocess = IN_PROCESS
     unit.has_systemd = lambda: False
     unit.systemctl = lambda *args, **options: ""

@@ -37,7 +37,6 @@ import sys
 from pathlib import Path
 from support import plain_host
 from ddtool.agent import executor
-sys.argv[0] = plain_host.__file__  # where an agent's own bytes would be
 plain_host.without_systemd()
 host = plain_host.PlainHost(Path(sys.argv[1]))
 sys.exit(executor.run(host.ctx, sys.argv[2]))
