@@ -6,22 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ddtool.cli import bench_options as given
 from ddtool.cli.options import DrainOpt, DryRunOpt, HostOpt, JsonOpt, ProfileArg, SetOpt, YesOpt
 
 if TYPE_CHECKING:
     from ddtool.bench.store import Folder
-
-ReportOpt = Annotated[
-    str | None,
-    typer.Option(
-        "--report", metavar="FILE", help="Write the report with its plots, one HTML page.", show_default=False
-    ),
-]
-
-
-MOST = 10_000  # requests of a pass, repeats, visits: a slip of the finger is told before it fills the memory
-MOST_TOKENS = 1 << 20
-HOTTEST = 100.0
 
 
 def register(app: typer.Typer) -> None:
@@ -32,114 +21,24 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     profile: ProfileArg = None,
-    arms: Annotated[
-        str | None,
-        typer.Option(
-            "--arms",
-            help="plain, chain, tree:BUDGET[:TOPK], with commas between; default: plain, chain and the profile's tree.",
-            show_default=False,
-        ),
-    ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workload",
-            metavar="NAME",
-            help="code, chat, reasoning, a FILE.jsonl, synthetic:IN:OUT; may be repeated. Default: code.",
-            show_default=False,
-        ),
-    ] = None,
-    concurrency: Annotated[
-        str | None,
-        typer.Option(
-            "--concurrency",
-            metavar="N,…",
-            help="So many requests at a time; default: 1, and the objective's.",
-            show_default=False,
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            "--rate", metavar="R,…", help="Requests a second, arriving by chance.", show_default=False
-        ),
-    ] = None,
-    tokens: Annotated[
-        int, typer.Option("--tokens", min=2, max=MOST_TOKENS, help="Tokens of an answer, at most.")
-    ] = 256,
-    prompts: Annotated[
-        int | None,
-        typer.Option(
-            "--prompts",
-            min=1,
-            max=MOST,
-            help="Requests of a pass, at least one for each slot; default: two, at least 8.",
-            show_default=False,
-        ),
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option("--repeats", min=1, max=MOST, help="Passes a visit over each load.")
-    ] = 5,
-    visits: Annotated[
-        int,
-        typer.Option(
-            "--visits", min=1, max=MOST, help="Server starts of each arm, alternating: A B C, C B A."
-        ),
-    ] = 2,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature", min=0.0, max=HOTTEST, help="Default: the profile's, else 0.", show_default=False
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", help="Of synthetic prompts and of arrivals; the same for all arms.")
-    ] = 1,
-    ignore_eos: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-eos",
-            help="Every answer has all its tokens; what follows a text's end repeats itself, which flatters drafts.",
-        ),
-    ] = False,
-    warm_cache: Annotated[
-        bool, typer.Option("--warm-cache", help="Leave the prefix cache as the pass before left it; a taint.")
-    ] = False,
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            "--slo",
-            metavar="ttft=500ms,tpot=20ms",
-            help="Bounds (ttft, tpot, e2e) that a request must keep to count as goodput.",
-            show_default=False,
-        ),
-    ] = None,
-    lossless: Annotated[
-        bool,
-        typer.Option("--lossless", help="Compare the answers with plain decoding's, too; exit 8 on a loss."),
-    ] = False,
-    report: ReportOpt = None,
-    url: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--url",
-            metavar="ARM=URL",
-            help="Measure servers that run already, from this machine; once for each arm. Nothing restarts.",
-            show_default=False,
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume",
-            metavar="RUN",
-            help="Go on with a run that broke off: only what it has not measured.",
-            show_default=False,
-        ),
-    ] = None,
-    attach: Annotated[
-        bool, typer.Option("--attach", help="Watch the benchmark that runs on the host, or its last one.")
-    ] = False,
+    arms: given.ArmsOpt = None,
+    workload: given.WorkloadsOpt = None,
+    concurrency: given.ConcurrencyOpt = None,
+    rate: given.RateOpt = None,
+    tokens: given.TokensOpt = 256,
+    prompts: given.PromptsOpt = None,
+    repeats: given.RepeatsOpt = 5,
+    visits: given.VisitsOpt = 2,
+    temperature: given.TemperatureOpt = None,
+    seed: given.SeedOpt = 1,
+    ignore_eos: given.IgnoreEosOpt = False,
+    warm_cache: given.WarmCacheOpt = False,
+    slo: given.SloOpt = None,
+    lossless: given.LosslessOpt = False,
+    report: given.ReportOpt = None,
+    url: given.UrlOpt = None,
+    resume: given.ResumeOpt = None,
+    attach: given.AttachOpt = False,
     host: HostOpt = None,
     overrides: SetOpt = None,
     drain: DrainOpt = 0,
@@ -150,7 +49,7 @@ def bench(
     """Measure arms of a profile against each other: plain decoding, the DFLASH chain, DDTREE at budgets.
 
     On the host each arm's server is started in turn, and the deployed service is put back at the end, or wherever it
-    breaks off; the plan says what outage that is. The profile's objective is judged: exit 8 when it is missed.
+    breaks off. The profile's objective is judged: exit 8 when it is missed.
     """
     from ddtool.cli import bench_files, bench_run, bench_url
     from ddtool.errors import UsageError
@@ -160,13 +59,7 @@ def bench(
     bench_files.check({"--report": report})
     show = bench_run.Show(report=report, json=json)
     where = bench_run.Where(profile, host, tuple(overrides or ()), dry_run=dry_run, yes=yes, drain=drain)
-    if attach:
-        bench_run.attach(where, show)
-        return
-    if resume is not None:
-        bench_run.resume(resume, where, show)
-        return
-    wanted: dict[str, Any] = {
+    wanted = {
         "concurrency": concurrency,
         "rate": rate,
         "tokens": tokens,
@@ -180,12 +73,12 @@ def bench(
         "slo": slo,
         "lossless": lossless,
     }
-    if url:
-        if arms:
-            raise UsageError(
-                "with --url the arms are the servers named", hint="--url chain=URL --url tree:32=URL"
-            )
-        bench_url.new(url, workload or ["code"], wanted, where, show)
+    if attach:
+        bench_run.attach(where, show)
+    elif resume is not None:
+        bench_run.resume(resume, where, show)
+    elif url:
+        bench_url.new(url, arms, workload or ["code"], wanted, where, show)
     else:
         bench_run.on_host(arms, workload or ["code"], wanted, where, show)
 

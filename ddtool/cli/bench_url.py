@@ -17,12 +17,22 @@ if TYPE_CHECKING:
 
 
 def new(
-    pairs: Sequence[str], workload: Sequence[str], wanted: Mapping[str, Any], where: Where, show: Show
+    pairs: Sequence[str],
+    arms: str | None,
+    workload: Sequence[str],
+    wanted: Mapping[str, Any],
+    where: Where,
+    show: Show,
 ) -> None:
-    """A new run against servers that run already."""
+    """A new run against servers that run already. `arms`: of --arms, which has nothing to say here."""
     from ddtool.bench import asked
     from ddtool.bench import by_url as urls
+    from ddtool.errors import UsageError
 
+    if arms:
+        raise UsageError(
+            "with --url the arms are the servers named", hint="--url chain=URL --url tree:32=URL"
+        )
     profile = options.profile_of(where.profile, list(where.overrides)) if where.profile else None
     servers = urls.parse(pairs, api_key_of(profile))
     design, loaded = asked.design(profile, list(servers), workload, **wanted)

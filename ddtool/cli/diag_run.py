@@ -16,30 +16,38 @@ if TYPE_CHECKING:
 COLOURS = {"confirmed": "bold green", "refuted": "bold green", "inconclusive": "bold yellow"}
 
 
+NameArg = Annotated[
+    str | None, typer.Argument(help="The diagnostic; not needed with --attach.", show_default=False)
+]
+RequestOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--request", metavar="FILE", help="JSON body of the request to send; default: a health prompt."
+    ),
+]
+LoadOpt = Annotated[int, typer.Option("--load", metavar="N", min=1, help="Send N requests at once.")]
+TimeoutOpt = Annotated[
+    float, typer.Option("--timeout", min=1, help="Seconds to wait for the answers, once it is ready.")
+]
+ForceOpt = Annotated[
+    bool, typer.Option("--force", help="Overwrite foreign edits; they are put back at the end.")
+]
+AttachOpt = Annotated[
+    bool, typer.Option("--attach", help="Watch the experiment that runs on the host, or its last one.")
+]
+
+
 def run(
-    name: Annotated[
-        str | None, typer.Argument(help="The diagnostic; not needed with --attach.", show_default=False)
-    ] = None,
-    request: Annotated[
-        str | None,
-        typer.Option(
-            "--request", metavar="FILE", help="JSON body of the request to send; default: a health prompt."
-        ),
-    ] = None,
-    load: Annotated[int, typer.Option("--load", metavar="N", min=1, help="Send N requests at once.")] = 1,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds to wait for the answers, once it is ready.")
-    ] = 120.0,
+    name: NameArg = None,
+    request: RequestOpt = None,
+    load: LoadOpt = 1,
+    timeout: TimeoutOpt = 120.0,
     overrides: SetOpt = None,
     drain: DrainOpt = 0,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite foreign edits; they are put back at the end.")
-    ] = False,
+    force: ForceOpt = False,
     also_affects: AlsoOpt = None,
     dry_run: DryRunOpt = False,
-    attach: Annotated[
-        bool, typer.Option("--attach", help="Watch the experiment that runs on the host, or its last one.")
-    ] = False,
+    attach: AttachOpt = False,
     profile: ProfileOpt = None,
     host: HostOpt = None,
     yes: YesOpt = False,

@@ -17,6 +17,32 @@ if TYPE_CHECKING:
 
 LINES = 100
 
+FollowOpt = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on with what comes, through lost links and reboots.")
+]
+SinceOpt = Annotated[
+    str | None,
+    typer.Option(help="10min, 2h, a time of the host, or `invocation`: the current run.", show_default=False),
+]
+GrepOpt = Annotated[
+    str | None, typer.Option("--grep", "-g", help="Python regular expression.", show_default=False)
+]
+RankOpt = Annotated[int | None, typer.Option(help="Only this tensor-parallel rank.", show_default=False)]
+LevelOpt = Annotated[
+    str | None,
+    typer.Option(help="This level and above: debug, info, warning, error, critical.", show_default=False),
+]
+KernelOpt = Annotated[bool, typer.Option("--kernel", help="The kernel's lines too (Xid, out of memory).")]
+LinesOpt = Annotated[
+    int | None,
+    typer.Option(
+        "--lines", "-n", help=f"Only the last N; default {LINES} without --since.", show_default=False
+    ),
+]
+CursorOpt = Annotated[str | None, typer.Option(help="Go on after this record of --json.", show_default=False)]
+JsonLinesOpt = Annotated[bool, typer.Option("--json", help="One JSON record a line.")]
+RawOpt = Annotated[bool, typer.Option("--raw", help="The service's own text and nothing else.")]
+
 
 def register(app: typer.Typer) -> None:
     app.command()(logs)
@@ -26,39 +52,16 @@ def logs(
     unit: UnitOpt = None,
     profile: ProfileOpt = None,
     host: HostOpt = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, through lost links and reboots.")
-    ] = False,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            help="10min, 2h, a time of the host, or `invocation`: the current run.", show_default=False
-        ),
-    ] = None,
-    grep: Annotated[
-        str | None, typer.Option("--grep", "-g", help="Python regular expression.", show_default=False)
-    ] = None,
-    rank: Annotated[
-        int | None, typer.Option(help="Only this tensor-parallel rank.", show_default=False)
-    ] = None,
-    level: Annotated[
-        str | None,
-        typer.Option(help="This level and above: debug, info, warning, error, critical.", show_default=False),
-    ] = None,
-    kernel: Annotated[
-        bool, typer.Option("--kernel", help="The kernel's lines too (Xid, out of memory).")
-    ] = False,
-    lines: Annotated[
-        int | None,
-        typer.Option(
-            "--lines", "-n", help=f"Only the last N; default {LINES} without --since.", show_default=False
-        ),
-    ] = None,
-    after_cursor: Annotated[
-        str | None, typer.Option(help="Go on after this record of --json.", show_default=False)
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON record a line.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="The service's own text and nothing else.")] = False,
+    follow: FollowOpt = False,
+    since: SinceOpt = None,
+    grep: GrepOpt = None,
+    rank: RankOpt = None,
+    level: LevelOpt = None,
+    kernel: KernelOpt = False,
+    lines: LinesOpt = None,
+    after_cursor: CursorOpt = None,
+    json: JsonLinesOpt = False,
+    raw: RawOpt = False,
 ) -> None:
     """Show the unit's records, and systemd's about it, in the journal's order.
 
