@@ -87,9 +87,7 @@ def batches(pipeline: Pipeline, start: List[str], where: List[str]) -> Iterator[
     while True:
         try:
             with Journalctl([*start, *where]) as journal:
-                for batch in journal.batches():
-                    pipeline.continuity.new_batch()
-                    yield batch
+                yield from journal.batches()
             return
         except FileGone:
             if tried.count(pipeline.seen) == TRIES:  # it comes no further: damaged
@@ -117,8 +115,7 @@ def backlog(
     """What the journal holds now."""
     kept: Deque[Dict[str, Any]] = deque(maxlen=limit)
     for batch in entries:
-        for entry in batch:
-            kept.extend(pipeline.feed(entry))
+        kept.extend(pipeline.take(batch))
         if limit is None and kept:
             yield frame(pipeline, list(kept))
             kept.clear()
@@ -136,7 +133,7 @@ def live(pipeline: Pipeline, entries: Iterator[List[Entry]], where: List[str]) -
     told, told_at, fed_at = pipeline.cursor, time.monotonic(), time.monotonic()
     checked_at = fed_at
     for batch in entries:
-        records = [item for entry in batch for item in pipeline.feed(entry)]
+        records = pipeline.take(batch)
         now = time.monotonic()
         if batch:
             fed_at = checked_at = now

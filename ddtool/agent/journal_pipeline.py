@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Pattern
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Pattern
 
 from . import unit as units
 from .errors import UsageError
@@ -89,6 +89,11 @@ class Pipeline:
     @property
     def pending(self) -> bool:
         return self._joiner.pending
+
+    def take(self, batch: Iterable[Entry]) -> List[Dict[str, Any]]:
+        """feed() entries that came together: what was seen of the files before says nothing about them."""
+        self.continuity.new_batch()
+        return [item for entry in batch for item in self.feed(entry)]
 
     def feed(self, entry: Entry) -> List[Dict[str, Any]]:
         cursor, boot = entry["__CURSOR"], entry.get("_BOOT_ID")

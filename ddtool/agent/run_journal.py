@@ -31,8 +31,7 @@ def journal_of_run(service: str, invocation: str) -> bytes:
 def _records(pipeline: Pipeline, service: str, invocation: str, start: Entry) -> Iterator[Dict[str, Any]]:
     matches = matches_of(service, invocation)
     first = list(_entries(["-n", str(FIRST), f"--cursor={start['__CURSOR']}", *matches]))
-    for entry in first:
-        yield from pipeline.feed(entry)
+    yield from pipeline.take(first)
     if len(first) < FIRST:
         yield from pipeline.flush()
         return
@@ -41,8 +40,7 @@ def _records(pipeline: Pipeline, service: str, invocation: str, start: Entry) ->
     if len(rest) > LAST:
         del rest[0]
         yield gap("cut", "the middle of this run is left out here", first[-1]["__CURSOR"], rest[0])
-    for entry in rest:
-        yield from pipeline.feed(entry)
+    yield from pipeline.take(rest)
     yield from pipeline.flush()
 
 

@@ -94,7 +94,7 @@ def test_a_file_that_is_vacuumed_under_the_reader_is_a_gap(monkeypatch: pytest.M
     monkeypatch.setattr(journal, "Journalctl", fake)
     reader = pipeline()
     entries = journal.batches(reader, ["--since=@1"], ["-f"])
-    records = [item for batch in entries for one in batch for item in reader.feed(one)]
+    records = [item for batch in entries for item in reader.take(batch)]
     assert fake.options == [["--since=@1", "-f"], [f"--cursor={cursor(2)}", "-f"]]
     assert [item.get("gap", {}).get("reason") or item["seq"] for item in records] == [1, 2, "vacuum", 7, 8]
 
@@ -105,8 +105,7 @@ def test_a_damaged_journal_is_an_error_after_a_few_tries(monkeypatch: pytest.Mon
     reader = pipeline()
     with pytest.raises(journalctl.FileGone):
         for batch in journal.batches(reader, [], []):
-            for one in batch:
-                reader.feed(one)
+            reader.take(batch)
     assert len(fake.options) == 1 + journal.TRIES
 
 
@@ -118,7 +117,6 @@ def read_live(monkeypatch: pytest.MonkeyPatch, held: Holdings, *says: Any) -> li
             if isinstance(item, int):
                 held.heads["5", "system"] = item
             else:
-                reader.continuity.new_batch()
                 yield item
 
     monkeypatch.setattr(journal, "QUIET_S", -1.0)
@@ -183,11 +181,9 @@ def test_a_first_login_is_no_gap_and_a_persons_vacuumed_file_is_one(held: Holdin
     reader = pipeline()
     reader.feed(entry(5))
     held.heads["5", "user-1000"] = 7
-    reader.continuity.new_batch()
-    assert [item["seq"] for item in reader.feed(entry(9))] == [9]
+    assert [item["seq"] for item in reader.take([entry(9)])] == [9]
     held.heads["5", "user-1000"] = 20
-    reader.continuity.new_batch()
-    assert [item.get("gap") for item in reader.feed(entry(22))] == [missing(9, 22), None]
+    assert [item.get("gap") for item in reader.take([entry(22)])] == [missing(9, 22), None]
 
 
 def test_what_was_vacuumed_before_the_reader_began_is_no_gap(held: Holdings) -> None:
@@ -204,16 +200,14 @@ def test_a_journal_begun_anew_is_a_gap_when_the_old_one_is_gone(held: Holdings) 
     other = {**entry(1), "__CURSOR": entry(1)["__CURSOR"].replace("s=5", "s=6")}
     assert "gap" not in reader.feed(other)[0]
     held.heads.pop(("6", "system"))
-    reader.continuity.new_batch()
-    assert "gap" in reader.feed(entry(8))[0]
+    assert "gap" in reader.take([entry(8)])[0]
 
 
 def test_files_that_cannot_be_read_prove_nothing(held: Holdings) -> None:
     reader = pipeline()
     reader.feed(entry(5))
     held.heads.clear()
-    reader.continuity.new_batch()
-    assert "gap" not in reader.feed(entry(8))[0]
+    assert "gap" not in reader.take([entry(8)])[0]
 
 
 def test_a_reboot_is_one_gap_and_ends_an_incomplete_line() -> None:
