@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 from support.bench_examples import example
 from support.bench_run import unhurried
@@ -192,9 +193,13 @@ def test_bars_keep_to_their_width_and_order(
 @unhurried
 @given(st.text(min_size=1, max_size=60), st.integers(4, 30))
 def test_shortened_names_fit(text: str, most: int) -> None:
-    from rich.cells import cell_len
-
     assert cell_len(middle(text, most)) <= most
+
+
+def test_shortened_names_keep_both_ends_however_wide_their_letters_are() -> None:
+    assert middle("a-long-name-that-ends-here", 10) == "a-long~ere"
+    assert middle("代码生成工作负载", 10) == "代码生… 载"
+    assert cell_len(middle("000⺀", 4)) == 4
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich import box
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -135,10 +135,9 @@ def middle(text: str, most: int) -> str:
     """`a-long-na…e-here`"""
     if cell_len(text) <= most:
         return text
-    head, tail = (most - 1) - (most - 1) // 3, (most - 1) // 3
-    while cell_len(text[:head]) > head:
-        head -= 1
-    return text[:head] + ("…" if not text.isascii() else "~") + (text[-tail:] if tail else "")
+    tail = (most - 1) // 3
+    end = set_cell_size(text[::-1], tail)[::-1]
+    return set_cell_size(text, most - 1 - tail) + ("~" if text.isascii() else "…") + end
 
 
 def width_of(column: Column) -> int:
