@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,9 +23,9 @@ from ddtool.deploy.apply import Event, OnEvent
 from ddtool.deploy.deployment import Deployment
 from ddtool.deploy.measured import on_host
 from ddtool.deploy.plan import Plan, check_owner, current_release, next_id
-from ddtool.deploy.release import Release, build_release
-from ddtool.errors import PreflightError, UsageError
-from ddtool.profile import Profile, resolve_secrets
+from ddtool.deploy.release import Release
+from ddtool.errors import UsageError
+from ddtool.profile import Profile
 from ddtool.profile.validate import require_valid
 from ddtool.transport.agent import Agent
 
@@ -49,7 +48,7 @@ def prepare(
     """
     profile, facts = deployment.profile, deployment.facts
     wanted = [all_arms.parse(name, profile) for name in design.arms]
-    salt, built, remarks = build(deployment, wanted)
+    built, remarks = build(deployment, wanted)
     releases = {name: one.release for name, one in built.items()}
     prints = fingerprint.of_host(facts, releases, design, workloads)
     if resumed is None:
@@ -88,7 +87,7 @@ def prepare(
         attempts=attempts,
         state=deployment.state,
         run=deployment.agent.host.run,
-        salt=salt,
+        salt=deployment.salt,
         warnings=about["warnings"],
     )
 
@@ -114,8 +113,8 @@ def dtype_of(profile: Profile) -> str | None:
 
 def build(
     deployment: Deployment, wanted: Sequence[Arm], after: int = 0
-) -> tuple[str, dict[str, Built], list[str]]:
-    """The host's salt, every arm's release by name, and what validation remarks. `after`: arms built before these.
+) -> tuple[dict[str, Built], list[str]]:
+    """Every arm's release by name, and what validation remarks. `after`: how many arms were built before these.
 
     Raises UsageError for an arm that the profile cannot have, ProfileError for one that cannot work, PreflightError
     when the host cannot run it, Drift when the unit is somebody else's.
@@ -124,39 +123,26 @@ def build(
     installs.require_in_force(deployment.wanted, deployment.facts)
     current = current_release(deployment.facts)
     check_owner(deployment.unit, deployment.facts["service"], current, deployment.state, take_over=False)
-    salt, _ = deployment.build_release()
-    secrets = resolve_secrets(deployment.profile, os.environ)
-    wheel = (
-        deployment.facts["venv"]["sglang"]["identity"]
-        if deployment.wanted is None
-        else deployment.wanted.identity
-    )
     built: dict[str, Built] = {}
     remarks: list[str] = []
     for arm in wanted:
         profile = all_arms.profile_of(arm, deployment.target)
         remarks += [f"{arm.name}: {finding}" for finding in checked(profile, deployment)]
-        release = installs.in_release(build_release(profile, secrets, salt, wheel), deployment.wanted)
+        release = deployment.build_release(profile)
         if present := current is not None and current["digest"] == release.digest:
             ident = current["id"]
         else:
             ident = numbered(deployment.facts, release, after + len(built))
         built[arm.name] = Built(arm, profile, release, ident, present)
-    return salt, built, remarks
+    return built, remarks
 
 
 def checked(profile: Profile, deployment: Deployment) -> list[str]:
     """Warnings of a profile that the host can run. Notes are about deploying it, which is not what is asked here."""
     facts = deployment.target_facts
     findings = require_valid(on_host(profile, facts))
-    failed = preflight.failures(preflight.check_all(profile, facts, time.time()))
-    if failed:
-        raise PreflightError(
-            f"{deployment.host} cannot run {profile.name} as {profile.speculative.algorithm}: "
-            + "; ".join(f"{check.name}: {check.detail}" for check in failed),
-            why="nothing was touched",
-            hint=failed[0].hint,
-        )
+    what = f"{profile.name} as {profile.speculative.algorithm}"
+    preflight.require(preflight.check_all(profile, facts, time.time()), deployment.host, what)
     return [str(finding) for finding in findings if finding.level == "warn"]
 
 
@@ -168,7 +154,7 @@ def numbered(facts: Mapping[str, Any], release: Release, further: int) -> str:
 
 def document(made: Plan) -> dict[str, Any]:
     """The transaction for the host, with its id. Raises UsageError when it would not fit into one frame."""
-    whole = {**transactions.transaction(made.kind, made.unit, made.steps), "temporary": True}
+    whole = transactions.temporary(made.kind, made.unit, made.steps)
     size = len(json.dumps(whole))
     if size > MOST_BYTES:
         raise UsageError(

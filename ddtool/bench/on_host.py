@@ -4,7 +4,6 @@ the host puts the deployed service back at the end, or wherever it breaks off. P
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,19 +14,8 @@ from ddtool.bench.passes import Design, Visit
 from ddtool.bench.workloads import Workload
 from ddtool.deploy import experiment
 from ddtool.deploy.outage import Outage, away
-from ddtool.deploy.plan import (
-    UNITS,
-    Change,
-    Plan,
-    current_release,
-    expected,
-    file_entry,
-    folder,
-    gate_drop_in,
-    previous_id,
-    rendered,
-)
-from ddtool.deploy.release import Release, release_step, service_record
+from ddtool.deploy.plan import Change, Plan, current_release, file_entry, folder, gate_drop_in
+from ddtool.deploy.release import Release, release_step
 from ddtool.profile import Profile
 
 KIND = "bench"
@@ -112,16 +100,8 @@ def server_steps(
     this: Measurement, one: Built, title: str, work: Mapping[str, Any], *, begins: bool
 ) -> list[dict[str, Any]]:
     """An arm's server around one step. The first of them also sees to it that nothing else starts it meanwhile."""
-    meta, path = one.release.meta, f"{UNITS}/{this.unit}.service"
-    record = service_record(this.unit, this.profile.name, one.ident, previous_id(this.facts, one.ident))
-    files = [
-        file_entry(
-            path,
-            rendered(one.release, folder(this.state, this.unit, one.ident)),
-            expect=expected(this.facts["service"], path) if begins else None,
-        ),
-        file_entry(f"{this.state}/services/{this.unit}/service.json", json.dumps(record), mode=0o600),
-    ]
+    meta = one.release.meta
+    files = experiment.unit_files(this.profile, one.release, this.facts, one.ident, this.state, first=begins)
     if begins:
         files.append(file_entry(gate_drop_in(this.unit), experiment.drop_in(this.run, this.unit)))
     return [

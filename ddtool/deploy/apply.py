@@ -24,6 +24,11 @@ def transaction(kind: str, unit: str, steps: list[dict[str, Any]], why: str | No
     return {"id": ident, "kind": kind, "unit": unit, "who": operator(), "why": why, "steps": steps}
 
 
+def temporary(kind: str, unit: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """A transaction that the host undoes at its end, whatever came of it."""
+    return {**transaction(kind, unit, steps), "temporary": True}
+
+
 def apply(agent: Agent, plan: Plan, on_event: OnEvent, why: str | None = None) -> Event:
     """Run the plan's transaction and return its result. A lost link leaves it running: the error says how to attach."""
     return run_steps(agent, plan.kind, plan.unit, plan.steps, on_event, why)

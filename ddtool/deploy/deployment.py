@@ -21,7 +21,6 @@ from ddtool.deploy.session import Session
 from ddtool.deploy.toggle import compose_step, plan_toggle, toggle_request
 from ddtool.diagnostics import consent
 from ddtool.engine import engine_files
-from ddtool.errors import PreflightError
 from ddtool.profile import Profile, resolve_secrets
 from ddtool.profile.findings import Finding
 from ddtool.profile.validate import require_valid
@@ -41,6 +40,7 @@ class Deployment(Session):
         self.profile = profile
         self.unit = profile.service.unit
         self._facts: dict[str, Any] | None = None
+        self._new_salt = secrets.token_hex(16)
 
     @property
     def state(self) -> str:
@@ -111,9 +111,9 @@ class Deployment(Session):
         `restart` matters for a unit that is or was somebody else's, whose process goes on otherwise.
         """
         findings = self.require_runnable()
-        salt, release = self.build_release()
+        release = self.build_release()
         profile, facts = self.target, self.target_facts
-        given: dict[str, Any] = {"state": self.state, "salt": salt, "now_unix": time.time()}
+        given: dict[str, Any] = {"state": self.state, "salt": self.salt, "now_unix": time.time()}
         if take_over and takeover.is_foreign(facts):
             plan = takeover.plan_take_over(profile, release, facts, restart=restart, **given)
         elif takeover.waits(facts):
@@ -127,22 +127,20 @@ class Deployment(Session):
     def require_runnable(self) -> list[Finding]:
         """What validation noted. Raises ProfileError, or PreflightError when the host cannot run the profile."""
         findings = require_valid(on_host(self.target, self.facts))
-        failed = preflight.failures(self.checks())
-        if failed:
-            raise PreflightError(
-                f"{self.host} cannot run {self.profile.name}: "
-                + "; ".join(f"{check.name}: {check.detail}" for check in failed),
-                why="nothing was touched",
-                hint=failed[0].hint,
-            )
+        preflight.require(self.checks(), self.host, self.profile.name)
         return findings
 
-    def build_release(self) -> tuple[str, Release]:
-        """The host's salt, and the release that the profile means there."""
-        salt = self.facts["salt"] or secrets.token_hex(16)
+    @property
+    def salt(self) -> str:
+        """The host's, by which values of secrets are hashed; a new one where it has none yet."""
+        return self.facts["salt"] or self._new_salt
+
+    def build_release(self, profile: Profile | None = None) -> Release:
+        """The release that the profile means on this host; or another profile of the same service, such as an arm."""
         wheel = self.wanted.identity if self.wanted else self.facts["venv"]["sglang"]["identity"]
-        release = build_release(self.target, resolve_secrets(self.profile, os.environ), salt, wheel)
-        return salt, installs.in_release(release, self.wanted)
+        given = resolve_secrets(self.profile, os.environ)
+        release = build_release(profile or self.target, given, self.salt, wheel)
+        return installs.in_release(release, self.wanted)
 
     def plan_start(self) -> Plan:
         return operations.plan_start(self.unit, self.facts)
@@ -231,7 +229,7 @@ class Deployment(Session):
         )
         preview = self.preview(request)
         request = consent.agreed(request, preview, self.unit, also_affects)
-        salt, release = self.build_release()
+        release = self.build_release()
         current = current_release(self.facts)
         check_owner(self.unit, self.facts["service"], current, self.state, take_over=False)
         if not (current and is_current(self.unit, release, current, self.facts, self.state)):
@@ -247,7 +245,7 @@ class Deployment(Session):
             timeout_s=timeout_s,
             state=self.state,
             run=self.agent.host.run,
-            salt=salt,
+            salt=self.salt,
             now_unix=time.time(),
         )
 

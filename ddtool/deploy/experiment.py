@@ -109,23 +109,12 @@ def plan_experiment(
     now_unix: float,
 ) -> Plan:
     """`preview` is the host's answer to what `request` (the patch on) would do. Raises UsageError for a fix."""
-    if patch.hypothesis is None:
-        raise UsageError(
-            f"{patch.name} is a {patch.kind}: it reports nothing, so there is no experiment to make with it",
-            hint=f"ddtool diag enable {patch.name} --restart",
-        )
+    spec = spec_of(patch, asked, timeout_s)
     name = profile.service.unit
     current = current_release(facts)
     same = current is not None and is_current(name, release, current, facts, state)
     ident = str(current["id"]) if same and current else next_id(facts, release.digest)
     meta = current if same and current else release.meta
-    spec = {
-        "patch": patch.name,
-        "sha": patch.sha,
-        "hypothesis": patch.hypothesis.model_dump(),
-        "requests": list(asked),
-        "timeout_s": timeout_s,
-    }
     begins = {"gate": meta["gate"], "stop_s": meta["stop_s"]}
     steps: list[dict[str, Any]] = [{"step": "safeguard"}]
     if not same:
@@ -156,6 +145,22 @@ def plan_experiment(
     )
 
 
+def spec_of(patch: Definition, asked: Sequence[Mapping[str, Any]], timeout_s: float) -> dict[str, Any]:
+    """What the host's step is asked to find out."""
+    if patch.hypothesis is None:
+        raise UsageError(
+            f"{patch.name} is a {patch.kind}: it reports nothing, so there is no experiment to make with it",
+            hint=f"ddtool diag enable {patch.name} --restart",
+        )
+    return {
+        "patch": patch.name,
+        "sha": patch.sha,
+        "hypothesis": patch.hypothesis.model_dump(),
+        "requests": list(asked),
+        "timeout_s": timeout_s,
+    }
+
+
 def is_current(
     name: str, release: Release, current: Mapping[str, Any], facts: Mapping[str, Any], state: str
 ) -> bool:
@@ -165,15 +170,22 @@ def is_current(
 
 
 def unit_files(
-    profile: Profile, release: Release, facts: Mapping[str, Any], ident: str, state: str
+    profile: Profile,
+    release: Release,
+    facts: Mapping[str, Any],
+    ident: str,
+    state: str,
+    *,
+    first: bool = True,
 ) -> list[dict[str, Any]]:
-    """Unit and names of a release that is current only while the experiment runs."""
+    """Unit and names of a release that is current only for a while. `first`: they replace what `facts` saw, which has
+    to be there still; after that they replace others of the same transaction."""
     name = profile.service.unit
     path = f"{UNITS}/{name}.service"
     text = rendered(release, folder(state, name, ident))
     record = service_record(name, profile.name, ident, previous_id(facts, ident))
     return [
-        file_entry(path, text, expect=expected(facts["service"], path)),
+        file_entry(path, text, expect=expected(facts["service"], path) if first else None),
         file_entry(f"{state}/services/{name}/service.json", json.dumps(record), mode=0o600),
     ]
 
@@ -210,7 +222,7 @@ def outage(facts: Mapping[str, Any], timeout_s: float) -> Outage:
 
 def document(plan: Plan) -> dict[str, Any]:
     """The transaction for the host, with its id."""
-    return {**transactions.transaction(plan.kind, plan.unit, plan.steps), "temporary": True}
+    return transactions.temporary(plan.kind, plan.unit, plan.steps)
 
 
 def run(agent: Agent, transaction: Mapping[str, Any], on_event: OnEvent) -> Event:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ddtool.engine import PACKAGE as ENGINE_PACKAGE
 from ddtool.engine import RELEASES as ENGINE_RELEASES
 from ddtool.engine import engine_id
+from ddtool.errors import PreflightError
 from ddtool.profile import Profile
 
 SHM_WANTED_MIB = 512
@@ -39,8 +40,18 @@ def check_all(profile: Profile, facts: Mapping[str, Any], now_unix: float) -> li
     ]
 
 
-def failures(checks: list[Check]) -> list[Check]:
+def failures(checks: Iterable[Check]) -> list[Check]:
     return [check for check in checks if check.state == "fail"]
+
+
+def require(checks: Iterable[Check], host: str, what: str) -> None:
+    """Raises PreflightError with all that keeps `host` from running `what`."""
+    if failed := failures(checks):
+        raise PreflightError(
+            f"{host} cannot run {what}: " + "; ".join(f"{check.name}: {check.detail}" for check in failed),
+            why="nothing was touched",
+            hint=failed[0].hint,
+        )
 
 
 def host(facts: Mapping[str, Any], now_unix: float) -> Iterator[Check]:

@@ -16,6 +16,8 @@ from ddtool.bench import asked, fingerprint, host_judge, on_host, passes, run, s
 from ddtool.bench.host_run import numbered
 from ddtool.bench.on_host import Built, Measurement
 from ddtool.bench.store import Folder
+from ddtool.deploy import session
+from ddtool.deploy.deployment import Deployment
 from ddtool.deploy.offline import assumed_facts
 from ddtool.deploy.plan import Plan
 from ddtool.errors import UsageError
@@ -145,6 +147,18 @@ def test_losslessness_is_announced_and_judged_by_one_more_start_of_plain(
     folder.keep("judged.json", {host_judge.key(*questions[0]): [[[-0.1, 3, None], [-0.2, 9, None]]]})
     assert host_judge.unknown(folder, questions) == []
     assert host_judge.known(folder)(prompt.sha, [1, 2]) == [(3, -0.1), (9, -0.2)]
+
+
+def test_a_host_without_a_salt_gets_one_for_all_releases_of_a_run(
+    facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tune` builds the traced server's release after the others."""
+    monkeypatch.setenv("MINI_KEY", "sentinel-7f3a")
+    monkeypatch.setattr(session, "open_agent", lambda host: None)
+    deployment = Deployment(load(str(mini.PROFILE), ["service.api_key=${env:MINI_KEY}"]), "h")
+    deployment._facts = {**facts, "salt": None}
+    assert deployment.build_release().digest == deployment.build_release().digest
+    assert deployment.salt == deployment.salt != ""
 
 
 def test_too_large_for_a_frame(

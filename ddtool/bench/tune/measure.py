@@ -44,7 +44,7 @@ def prepare(
         return made
     path = f"{deployment.state}/bench/{made.about['run']}/{TRACE_FILE}"
     arm = plan.traced_arm(deployment.profile, path)
-    _, built, _ = host_run.build(deployment, [arm], after=len(made.built))
+    built, _ = host_run.build(deployment, [arm], after=len(made.built))
     return replace(made, built={**made.built, **built}, left=[*made.left, visit])
 
 
