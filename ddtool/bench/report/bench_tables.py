@@ -11,7 +11,7 @@ from ddtool.bench.report.values import (
     Json,
     arms_of,
     base_of,
-    described,
+    heading,
     judged,
     look,
     number,
@@ -101,7 +101,7 @@ def cell_sheet(result: Json, cell: Json) -> Sheet:
     """The numbers of a cell's arms."""
     arms = arms_of([cell])
     rows = [cell["arms"][arm] for arm in arms]
-    title = f"{plain_text(look(cell, 'cell', 'key'))}: {described(cell.get('cell') or {})}"
+    title = heading(cell)
     if not arms:
         return Sheet(title, Column("nothing was measured here", [], text=True), [])
     throughput: Numbers = [look(row, "tok_s", "median") for row in rows]

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 
 from ddtool.bench.report.bench_tables import better, interval, present, spoilers
 from ddtool.bench.report.look import Bars, Column, Sheet, Words
-from ddtool.bench.report.values import Json, arms_of, described, look, number, plain_text, times
+from ddtool.bench.report.values import Json, arms_of, heading, look, number, times
 
 MEASURES = (
     ("tok/s\na user", "tok_s_user"),
@@ -64,8 +64,7 @@ def cell_sheet(cell: Json) -> Sheet:
         ],
         *(pair(name, [look(cell, "arms", arm, key) for arm in arms]) for name, key in MEASURES),
     ]
-    title = f"{plain_text(look(cell, 'cell', 'key'))}: {described(cell.get('cell') or {})}"
-    return Sheet(title, Column("arm", arms, text=True), [present(group) for group in groups])
+    return Sheet(heading(cell), Column("arm", arms, text=True), [present(group) for group in groups])
 
 
 def pair(name: str, rows: Sequence[Json | None]) -> list[Column | Bars | None]:

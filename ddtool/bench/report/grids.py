@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddtool.bench.report.values import Json, arms_of, base_of, described, look, plain_text, pooled, ratio_of
+from ddtool.bench.report.values import Json, arms_of, base_of, look, plain_text, pooled, ratio_of
 
 QUANTILES = ("p50", "p95", "p99")
 LATENCIES = (("TTFT", "ttft_ms"), ("ITL", "itl_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
@@ -195,10 +195,6 @@ def lossless_grids(rows: Sequence[Json], order: Sequence[str]) -> list[Grid]:
         grid("Where outputs part", "arm", [str(row.get("arm")) for row, _ in parted], order, places),
     )
     return [each for each in made if each is not None]
-
-
-def heading(cell: Json) -> str:
-    return f"{plain_text(look(cell, 'cell', 'key'))}: {described(cell.get('cell') or {})}"
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

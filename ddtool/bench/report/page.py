@@ -76,7 +76,7 @@ def workload(cells: list[Json], arms: list[str], index: int) -> Json:
     return {
         "name": values.workload_name(cells[0]),
         "plots": plots.workload_plots(cells, arms, str(index)),
-        "cells": [(grids.heading(cell), grids.cell_grids(cell, arms)) for cell in cells],
+        "cells": [(values.heading(cell), grids.cell_grids(cell, arms)) for cell in cells],
     }
 
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocat
 
 from ddtool.bench.report.places import apart, label_points, no_frame, short, ticks
 from ddtool.bench.report.series import Series, load_name, loads, present, series, told
-from ddtool.bench.report.svg import GRID, INK, MARKERS, MUTED, Plot, arm_colour, axes, plot
+from ddtool.bench.report.svg import GRID, INK, MUTED, Plot, arm_colour, axes, marker, plot
 from ddtool.bench.report.values import (
     Json,
     base_of,
@@ -175,12 +175,7 @@ def reached(cells: Sequence[Json], arms: Sequence[str], prefix: str) -> Plot | N
     with axes() as ax:
         for arm, depths in shares.items():
             index = arms.index(arm)
-            ax.plot(
-                range(1, len(depths) + 1),
-                depths,
-                color=arm_colour(index),
-                marker=MARKERS[index % len(MARKERS)],
-            )
+            ax.plot(range(1, len(depths) + 1), depths, color=arm_colour(index), marker=marker(index))
         ax.set_ylim(0, 1)
         ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))

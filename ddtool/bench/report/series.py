@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddtool.bench.report.svg import MARKERS, arm_colour
+from ddtool.bench.report.svg import arm_colour, marker
 from ddtool.bench.report.values import Json, look, number, plain_text
 
 
@@ -41,7 +41,7 @@ def series(
                 points.append((load_of(cell), value, min(behind), max(behind)))
         if points:
             x, y, low, high = map(list, zip(*points, strict=True))
-            made.append(Series(arm, arm_colour(index), MARKERS[index % len(MARKERS)], x, y, low, high))
+            made.append(Series(arm, arm_colour(index), marker(index), x, y, low, high))
     return made
 
 

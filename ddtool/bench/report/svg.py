@@ -66,6 +66,11 @@ def arm_colour(index: int) -> str:
     return f"#0a00{index % ARM_COLOURS:02x}"
 
 
+def marker(index: int) -> str:
+    """The mark of the arm, or of the line, in this place."""
+    return MARKERS[index % len(MARKERS)]
+
+
 def step_colour(index: int) -> str:
     return f"#0b00{index % STEP_COLOURS:02x}"
 

@@ -9,7 +9,7 @@ from itertools import cycle
 from matplotlib.axes import Axes
 
 from ddtool.bench.report.places import Label, label_points, no_frame, short
-from ddtool.bench.report.svg import GRID, INK, MARKERS, MUTED, Plot, arm_colour, axes, plot, step_colour
+from ddtool.bench.report.svg import GRID, INK, MUTED, PAPER, Plot, arm_colour, axes, marker, plot, step_colour
 from ddtool.bench.report.values import (
     BudgetCurve,
     Json,
@@ -55,8 +55,9 @@ def budgets(curve: BudgetCurve, arms: Sequence[str], prefix: str) -> Plot | None
                 index = arms.index(arm)
                 behind = [at, *curve.behind.get(arm, [])]
                 apart = [[at - min(behind)], [max(behind) - at]]
-                marker = MARKERS[index % len(MARKERS)]
-                ax.errorbar(budget, at, apart, color=arm_colour(index), marker=marker, capsize=2, zorder=3)
+                ax.errorbar(
+                    budget, at, apart, color=arm_colour(index), marker=marker(index), capsize=2, zorder=3
+                )
         ax.margins(x=0.06, y=0.12)
         ax.set_xlabel("budget (points: measured)")
         ax.set_ylabel("output tok/s")
@@ -121,7 +122,7 @@ def verify(curves: Sequence[VerifyCurve], prefix: str) -> Plot | None:
                 continue
             widths, ms = [row["width"] for row in rows], [row["verify_ms"] for row in rows]
             colour = step_colour(index)
-            ax.plot(widths, ms, color=colour, marker=MARKERS[index % len(MARKERS)], linestyle="none")
+            ax.plot(widths, ms, color=colour, marker=marker(index), linestyle="none")
             line = [(row["width"], row["fitted_ms"]) for row in rows if row.get("fitted_ms") is not None]
             if line:
                 ax.plot(*zip(*line, strict=True), color=colour, linewidth=1.3)
@@ -169,7 +170,7 @@ def split(tune: Json, prefix: str) -> Plot | None:
                         (start + ms / 2, place),
                         ha="center",
                         va="center",
-                        color="#010104",
+                        color=PAPER,
                         fontsize=8,
                     )
                 start += ms

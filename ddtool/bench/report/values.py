@@ -154,6 +154,11 @@ def described(cell: Json) -> str:
     return ", ".join(parts)
 
 
+def heading(cell: Json) -> str:
+    """`code-c16: code, 16 at a time, T=0, 32 prompts`"""
+    return f"{plain_text(look(cell, 'cell', 'key'))}: {described(cell.get('cell') or {})}"
+
+
 def ratio_of(cell: Json, arm: str) -> Json | None:
     """The arm's ratio of tok/s to its base in this cell."""
     for row in cell.get("ratios") or []:
