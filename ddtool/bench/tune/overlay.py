@@ -33,26 +33,19 @@ def text(profile: Profile, shape: Shape, evidence: Sequence[str], beside: Path |
 
 def changed(profile: Profile, shape: Shape) -> Json:
     """Sections that differ from the profile's own."""
-    spec = profile.speculative
-    if shape.is_chain:
-        chain: Json = {
-            "speculative": {
-                "algorithm": "DFLASH",
-                "block_size": spec.block_size,
-                "budget": None,
-                "topk": None,
-            }
-        }
-        return {"engine": {"provider": "builtin"}, **chain} if profile.engine.provider == "plugin" else chain
-    tree: Json = {
-        "speculative": {
-            "algorithm": "DDTREE",
-            "block_size": spec.block_size,
-            "budget": shape.budget,
-            "topk": shape.topk,
-        }
+    spec, provider = profile.speculative, profile.engine.provider
+    if shape.is_chain and provider == "plugin":  # the chain is stock SGLang's
+        provider = "builtin"
+    elif not shape.is_chain and spec.algorithm != "DDTREE":
+        provider = "plugin"
+    speculative = {
+        "algorithm": "DFLASH" if shape.is_chain else "DDTREE",
+        "block_size": spec.block_size,
+        "budget": shape.budget or None,
+        "topk": shape.topk or None,
     }
-    return tree if spec.algorithm == "DDTREE" else {"engine": {"provider": "plugin"}, **tree}
+    engine = {} if provider == profile.engine.provider else {"engine": {"provider": provider}}
+    return {**engine, "speculative": speculative}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
