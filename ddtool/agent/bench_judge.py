@@ -14,27 +14,29 @@ Json = Dict[str, Any]
 
 
 class Judge(Step):
-    """args `release`, `gate`, `prompts` (by hash: `{text}` or `{input_ids}`), `questions: [{prompt, said}]`: a prompt's
-    hash and the token ids said so far; `body`: of the question, without its ids.
+    """args `run`, `release`, `gate`, `prompts` (by hash: `{text}` or `{input_ids}`), `questions` (by any key:
+    `{prompt, said}`): a prompt's hash and the token ids said so far; `body`: of the question, without its ids.
 
-    The result's `judged` has an answer for each question, in order: /generate's `output_top_logprobs`.
+    The result's `bench` says whose questions they are, as that of a benchmark does; its `judged` has the answers, by
+    key: /generate's `output_top_logprobs`.
     """
 
     def title(self, run: Run) -> str:
         return f"ask plain decoding about {len(self.args['questions'])} answers"
 
     def do(self, run: Run, before: Before) -> None:
+        run.note(bench={"run": self.args["run"]})
         gate = releases.with_api_key(run.ctx, run.unit, self.args["release"], self.args["gate"])
         Gate(run.unit, gate, run.emit).wait_healthy()
         ids: Dict[str, List[int]] = {}
-        judged = []
-        for question in self.args["questions"]:
+        judged = {}
+        for key, question in self.args["questions"].items():
             name = question["prompt"]
             if name not in ids:
                 ids[name] = self._ids(gate, self.args["prompts"][name])
             body = {**self.args["body"], "input_ids": [*ids[name], *question["said"]]}
             answer = self._post(gate, "/generate", body)
-            judged.append((answer.get("meta_info") or {}).get("output_top_logprobs"))
+            judged[key] = (answer.get("meta_info") or {}).get("output_top_logprobs")
         run.note(judged=judged)
 
     def _ids(self, gate: Json, given: Json) -> List[int]:

@@ -188,6 +188,6 @@ def notes(profile: Profile | None, made: Design, loaded: Mapping[str, Workload])
             f"{', '.join(eager)}: graphs are captured for {captured} requests at most (graphs.max_bs), and larger "
             "batches are decoded without"
         )
-    if made.lossless and made.temperature == 0 and "plain" not in made.arms:
+    if made.lossless and made.temperature == 0 and not made.asks_plain:
         found.append("losslessness is judged against plain decoding, and plain does not take part")
     return found

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from ddtool.agent import client, load
 from ddtool.bench import fingerprint, passes, run, taint
 from ddtool.bench import judge as bench_judge
-from ddtool.bench.lossless import PLAIN, Ask
-from ddtool.bench.passes import Design
+from ddtool.bench.lossless import Ask
+from ddtool.bench.passes import PLAIN, Design
 from ddtool.bench.store import Folder, Writer
 from ddtool.bench.workloads import Workload
 from ddtool.errors import ConnectionLost, UsageError

@@ -51,6 +51,7 @@ def prepare(
     built, remarks = build(deployment, wanted)
     releases = {name: one.release for name, one in built.items()}
     prints = fingerprint.of_host(facts, releases, design, workloads)
+    there = 0  # bytes of samples on the host
     if resumed is None:
         about = bench_run.begin(
             design,
@@ -66,11 +67,11 @@ def prepare(
         )
     else:
         bench_run.check_same(resumed, prints)
-        fetch(deployment.agent, resumed)
+        there = fetch(deployment.agent, resumed)
         about = resumed.run
     done, attempts = (resumed.done(), resumed.attempts()) if resumed else ({}, {})
     left = passes.without(passes.visits(design), done)
-    if resumed and left and held(deployment.agent, resumed) < resumed.size:
+    if resumed and left and there < resumed.size:
         raise UsageError(
             f"{deployment.host} no longer has what it measured of {resumed.path.name}: nothing can be added to it",
             why="`ddtool remove` takes it away, and so do 20 newer runs",
@@ -164,28 +165,24 @@ def document(made: Plan) -> dict[str, Any]:
     return whole
 
 
-def run(agent: Agent, transaction: Mapping[str, Any], on_event: OnEvent) -> Event:
-    """The transaction's result. A lost link leaves it running to its end on the host."""
-    return transactions.run(agent, transaction, on_event, ATTACH)
+def run(agent: Agent, transaction: Mapping[str, Any], on_event: OnEvent, hint: str = ATTACH) -> Event:
+    """The transaction's result. A lost link leaves it running to its end on the host; `hint`: what to type then."""
+    return transactions.run(agent, transaction, on_event, hint)
 
 
-def attach(agent: Agent, on_event: OnEvent, ident: str | None = None) -> Event:
+def attach(agent: Agent, on_event: OnEvent, ident: str | None = None, hint: str = ATTACH) -> Event:
     """Follow a benchmark from its beginning: the transaction named, the one that runs, or the last one."""
-    return transactions.attach(agent, on_event, ident, ATTACH)
+    return transactions.attach(agent, on_event, ident, hint)
 
 
 def fetch(agent: Agent, into: Folder) -> int:
-    """Copy what the host has of the run's samples and this machine has not. Returns how many bytes that was."""
-    begun, most = into.size, held(agent, into)
-    while into.size < most:
+    """Copy what the host has of the run's samples and this machine has not. Returns how many bytes the host has."""
+    rows = agent.call("bench.list")
+    there = next((int(row["bytes"]) for row in rows if row["run"] == into.path.name), 0)
+    while into.size < there:
         piece = agent.call("bench.fetch", run=into.path.name, offset=into.size)
         into.append_copy(zlib.decompress(base64.b64decode(piece["data"])), piece["offset"])
-    return into.size - begun
-
-
-def held(agent: Agent, run: Folder) -> int:
-    """How many bytes of samples the host has of this run."""
-    return next((int(row["bytes"]) for row in agent.call("bench.list") if row["run"] == run.path.name), 0)
+    return there
 
 
 def folder_of(agent: Agent, name: str) -> Folder:

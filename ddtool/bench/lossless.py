@@ -13,6 +13,7 @@ from typing import Any
 
 from ddtool.bench import distribution, records
 from ddtool.bench.metrics import Acceptance, acceptance, measure
+from ddtool.bench.passes import PLAIN
 from ddtool.bench.records import Pass
 from ddtool.bench.statistics import CHANCE, surplus_p
 
@@ -26,7 +27,6 @@ LEAST = 32  # prompts, below which nothing is said; a set of 4 had a threefold s
 # models lie; of float16 (11 bits) 1/128. float32's own step, 1e-6, is not what counts there: sums of thousands of
 # products in another order are. docs/bench-numbers.md has the measurements.
 TIES = {"bfloat16": 0.125, "float16": 0.016, "float32": 0.001}
-PLAIN = "plain"
 
 EQUAL, NEAR_TIES, DIFFERS = "equal", "near-ties", "differs"
 NO_EFFECT, TOO_FEW, NOT_JUDGED = "identical-by-accident?", "too-few", "not-judged"

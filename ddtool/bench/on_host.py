@@ -144,7 +144,7 @@ def changes(this: Measurement) -> list[Change]:
     cells = ", ".join(cell.key for cell in design.cells)
     cache = "prefix cache emptied before each" if design.flush else "prefix cache left warm"
     rows.append(Change("run", f"measure {count} passes", f"{design.repeats} a visit of {cells}; {cache}"))
-    if design.lossless and design.temperature == 0:
+    if design.asks_plain:
         rows.append(
             Change("run", "start plain once more", "if answers differ from its own: were they near ties?")
         )

@@ -17,6 +17,7 @@ from ddtool.errors import UsageError
 LEAST_PROMPTS = 8
 LOSSLESS_PROMPTS = 32  # fewer give a share of differing outputs that says little
 WARMUP_TOKENS = 32  # enough for every kernel and graph of a batch size to have run once
+PLAIN = "plain"  # the arm that others are judged by
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ class Design:
     own: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     slo: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def asks_plain(self) -> bool:
+        """Whether plain decoding is asked which differences from its answers are near ties."""
+        return self.lossless and self.temperature == 0 and PLAIN in self.arms
 
     def to_json(self) -> dict[str, Any]:
         fields = asdict(self)

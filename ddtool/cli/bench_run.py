@@ -11,6 +11,7 @@ import typer
 
 from ddtool.cli import bench_files as files
 from ddtool.cli import options, output
+from ddtool.cli.bench_again import attaching, going_on, kept, resuming
 
 if TYPE_CHECKING:
     from ddtool.bench.lossless import Ask
@@ -179,32 +180,18 @@ def followed(
     from ddtool.bench import host_run
     from ddtool.deploy import apply
 
+    hint = attaching(folder)
     try:
         with watch:
-            return host_run.run(deployment.agent, transaction, watch.event)
+            return host_run.run(deployment.agent, transaction, watch.event, hint)
     except KeyboardInterrupt:
         output.words("interrupted: the host ends the benchmark and puts everything back", "yellow")
         agent = deployment.reconnect()  # the old connection may be in the middle of a frame
         if apply.stop(agent, transaction["id"]):
-            host_run.attach(agent, watch.again(), transaction["id"])
+            host_run.attach(agent, watch.again(), transaction["id"], hint)
         host_run.fetch(agent, folder)
         output.words(kept(folder), "bold")
         raise
-
-
-def kept(folder: Folder) -> str:
-    return f"what was measured is kept; `{resuming(folder)}` goes on with the rest"
-
-
-def resuming(folder: Folder) -> str:
-    return "ddtool {} --resume {}".format(*going_on(folder))
-
-
-def going_on(folder: Folder) -> tuple[str, str]:
-    """The command that goes on with it, and by which run: what verifies a tuning run is resumed with that one."""
-    how = folder.run["how"]
-    name = str(how.get("verifies") or folder.path.name)
-    return ("tune" if "tune" in how or "verifies" in how else "bench"), name
 
 
 def put_back(result: Mapping[str, Any]) -> str:
@@ -216,7 +203,7 @@ def put_back(result: Mapping[str, Any]) -> str:
 
 def attach(where: Where, show: Show) -> None:
     """Watch the benchmark that runs on the host, and give its result as if it had been started here."""
-    from ddtool.bench import host_run, on_host
+    from ddtool.bench import host_judge, host_run, on_host
     from ddtool.bench.passes import Design, visits, without
     from ddtool.bench.progress import Progress
     from ddtool.cli.bench_progress import Watch
@@ -226,7 +213,7 @@ def attach(where: Where, show: Show) -> None:
 
     chosen, name = options.selected(where.profile, list(where.overrides), where.host)
     with Deployment(chosen, name) as deployment:
-        newest = next(iter(deployment.agent.call("bench.list")), None)
+        newest = next((row for row in deployment.agent.call("bench.list") if row["about"]), None)
         planned = visits(Design.from_json(newest["about"]["plan"])) if newest else []
         with Watch(Progress(planned, on_host.start_s(deployment.facts))) as watch:
             result = host_run.attach(deployment.agent, watch.event)
@@ -244,32 +231,34 @@ def attach(where: Where, show: Show) -> None:
             output.words(kept(folder), "bold")
         raise_for(result)
         output.words(put_back(result), "green")
+        if "judged" in result:
+            host_judge.keep(folder, result["judged"])
         left = without(visits(Design.from_json(folder.run["plan"])), folder.done())
-        if left:
+        asked = host_judge.unknown(folder)
+        if left or asked:
             output.words(kept(folder), "bold")
-        finish(folder, show, None)
+        finish(folder, show, None if asked else host_judge.known(folder))
 
 
-def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Folder, yes: bool) -> Ask | None:
+def judge_on_host(deployment: Deployment, measurement: Measurement, folder: Folder, yes: bool) -> Ask:
     """With --lossless: plain decoding is asked where answers differ. yes: that start has been agreed to."""
     from ddtool.bench import host_judge
-    from ddtool.bench.lossless import PLAIN
     from ddtool.bench.progress import Progress
     from ddtool.cli.bench_progress import Watch
+    from ddtool.deploy.apply import raise_for
     from ddtool.errors import DdtoolError
 
-    if not measurement.design.lossless or PLAIN not in measurement.design.arms:
-        return None
-    asked = host_judge.unknown(folder, host_judge.questions(folder))
+    asked = host_judge.unknown(folder)
     if asked:
         output.words(
             f"{len(asked)} places where answers differ from plain decoding's: plain starts once more to judge"
         )
         output.confirm(f"Stop the service on {deployment.host} for that?", yes)
         try:
-            transaction = host_judge.document(measurement, asked)
+            transaction = host_judge.document(measurement, folder, asked)
             result = followed(deployment, transaction, Watch(Progress([], 0.0)), folder)
-            host_judge.keep(folder, asked, result)
+            raise_for(result)
+            host_judge.keep(folder, result["judged"])
         except DdtoolError:
             output.words(kept(folder), "bold")
             raise

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddtool.cli import options, output
-from ddtool.cli.bench_run import Show, Where, finish, kept, typed_profile
+from ddtool.cli.bench_again import kept
+from ddtool.cli.bench_run import Show, Where, finish, typed_profile
 
 if TYPE_CHECKING:
     from ddtool.bench.passes import Design

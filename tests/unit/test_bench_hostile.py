@@ -10,13 +10,13 @@ import pytest
 from support.sse_server import SseServer
 
 from ddtool.agent.load_events import Answer, Unreadable
-from ddtool.bench import asked, passes, store, taint, workloads
+from ddtool.bench import asked, host_run, passes, store, taint, workloads
 from ddtool.bench.compare import compare
 from ddtool.bench.run import server_differences
 from ddtool.bench.store import Folder, Writer
 from ddtool.bench.tune import reading
 from ddtool.bench.workloads import Prompt, Workload
-from ddtool.cli import bench_files, bench_run, main
+from ddtool.cli import bench_again, bench_files, main
 from ddtool.errors import DdtoolError, Locked, UsageError
 
 URL = ("--url", "chain=http://127.0.0.1:1")  # nobody answers there, which is exit 3
@@ -170,8 +170,11 @@ class TestResume:
         fit = Folder.create({**RUN, "how": {"tune": {}}})
         second = Folder.create({**RUN, "run": "20261130-020000-0000", "how": {"verifies": RUN["run"]}})
         bench = Folder.create({**RUN, "run": "20261130-030000-0000"})
-        assert bench_run.resuming(fit) == bench_run.resuming(second) == f"ddtool tune --resume {RUN['run']}"
-        assert bench_run.resuming(bench) == "ddtool bench --resume 20261130-030000-0000"
+        goes_on = f"ddtool tune --resume {RUN['run']}"
+        assert bench_again.resuming(fit) == bench_again.resuming(second) == goes_on
+        assert bench_again.resuming(bench) == "ddtool bench --resume 20261130-030000-0000"
+        assert all(bench_again.attaching(one).endswith(f"; then {goes_on}") for one in (fit, second))
+        assert bench_again.attaching(bench) == host_run.ATTACH
         assert ddtool(monkeypatch, "bench", "--resume", second.path.name) == 2
         assert f"next: ddtool tune --resume {RUN['run']}" in capfd.readouterr().err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,8 @@ def test_losslessness_is_announced_and_judged_by_one_more_start_of_plain(
 ) -> None:
     this = measurement(profile, facts, lossless=True)
     assert any(change.what == "start plain once more" for change in on_host.plan(this, 1.0).changes)
+    alone = replace(this, design=replace(this.design, arms=["chain"]))
+    assert all(change.what != "start plain once more" for change in on_host.changes(alone)), "nobody to ask"
     folder = Folder.create(this.about, tmp_path)
     prompt = this.workloads["code"].prompts[0]
     with store.Writer(folder.samples_path) as write:
@@ -135,17 +138,25 @@ def test_losslessness_is_announced_and_judged_by_one_more_start_of_plain(
             write({"kind": "sample", **ident, "index": 0, "prompt": prompt.sha, **sample, **more})
             write({"kind": "end", **ident, "seconds": 0.2, "gpu": None, "metrics": None})
     questions = host_judge.questions(folder)
+    assert host_judge.unknown(folder) == questions
+    sampled = {**this.about, "run": "sampled", "plan": {**this.about["plan"], "temperature": 0.5}}
+    other = Folder.create(sampled, tmp_path)
+    other.samples_path.write_bytes(folder.samples_path.read_bytes())
+    assert host_judge.questions(other) == []
     assert questions == [(prompt.sha, (1, 2))]
-    document = host_judge.document(this, questions)
+    document = host_judge.document(this, folder, questions)
     assert document["temporary"]
     assert [step["step"] for step in document["steps"]] == [
         *("safeguard", "release", "stop", "files", "start", "bench-judge", "stop")
     ]
     step = document["steps"][5]
-    assert step["questions"] == [{"prompt": prompt.sha, "said": [1, 2]}]
+    asked = host_judge.key(*questions[0])
+    assert step["questions"] == {asked: {"prompt": prompt.sha, "said": [1, 2]}}
+    assert step["run"] == folder.path.name
     assert step["prompts"] == {prompt.sha: prompt.given} and "input_ids" not in step["body"]
-    folder.keep("judged.json", {host_judge.key(*questions[0]): [[[-0.1, 3, None], [-0.2, 9, None]]]})
-    assert host_judge.unknown(folder, questions) == []
+    host_judge.keep(folder, {"another": None})
+    host_judge.keep(folder, {asked: [[[-0.1, 3, None], [-0.2, 9, None]]]})
+    assert host_judge.unknown(folder) == []
     assert host_judge.known(folder)(prompt.sha, [1, 2]) == [(3, -0.1), (9, -0.2)]
 
 
