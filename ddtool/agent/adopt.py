@@ -173,8 +173,7 @@ def _paths(found: Originals) -> List[str]:
 
 def obstacle(name: str) -> Optional[Dict[str, str]]:
     """Why no file of this name can take the unit's place, `{message, hint}`: another name, or systemd-run's."""
-    shown = unit.systemctl("show", unit.service(name), "-p", "Id,FragmentPath,Transient")
-    about = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    about = unit.show(name, ("Id", "Transient"))
     if about.get("Transient") == "yes":
         return {
             "message": f"{name} was made by systemd-run and vanishes when it stops: there is no file",

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Type
 from . import bench, releases, start_log, unit
 from .bench_judge import Judge
 from .errors import Unhealthy
-from .gate import JOURNAL_LINES, Gate, eager_only
+from .gate import Gate
 from .load_gpu import Sampler
 from .run import Run
 from .service_steps import keep_evidence
@@ -43,18 +43,14 @@ class Bench(Step):
                 begun = time.monotonic()
                 service.wait_healthy()
                 run.emit("healthy", seconds=round(time.monotonic() - begun, 1))
-            self._measure(run, gate, service.invocation)
+            self._measure(run, service)
         except Unhealthy as error:
             keep_evidence(run, service.invocation, error.message)
             raise
 
-    def _measure(self, run: Run, gate: Json, invocation: str) -> None:
-        where = {key: gate[key] for key in ("address", "port", "api_key")}
-        server = self._server(run, invocation)
-
-        def eager() -> bool:
-            return bool(gate["graphs"]) and eager_only(start_log.text(invocation, JOURNAL_LINES))
-
+    def _measure(self, run: Run, service: Gate) -> None:
+        where = {key: service.spec[key] for key in ("address", "port", "api_key")}
+        server = self._server(run, service.invocation)
         done = run.notes.setdefault("bench", {"run": self.args["run"], "passes": []})["passes"]
         with Sampler(lambda: {item.pid for item in unit.processes(run.unit)}) as gpu:
             for number, spec in enumerate(self.args["passes"]):
@@ -62,8 +58,8 @@ class Bench(Step):
                 spec = with_prompts(spec, self.args.get("prompts") or {})
                 whole = {"fresh": number == 0, **spec, **where, "server": server}
                 with bench.Samples(run.ctx, self.args["run"], self.args["about"]) as samples:
-                    run_stoppable(whole, Progress(run, whole, samples, eager), gpu, run.unit, invocation)
-                check_same(run.unit, invocation)
+                    run_stoppable(whole, Progress(run, whole, samples, service.eager), gpu, service)
+                check_same(service)
                 done.append(spec["pass"])
 
     def _server(self, run: Run, invocation: str) -> Json:
@@ -126,9 +122,9 @@ class Progress:
         )
 
 
-def run_stoppable(spec: Json, progress: Progress, gpu: Sampler, name: str, invocation: str) -> None:
+def run_stoppable(spec: Json, progress: Progress, gpu: Sampler, service: Gate) -> None:
     """In a thread of its own: an event loop would swallow what a signal raises in this one."""
-    from . import load  # asyncio is a tenth of a second to import, and other transactions do without it
+    from . import load  # asyncio takes its time to import, and other transactions do without it
 
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -136,28 +132,28 @@ def run_stoppable(spec: Json, progress: Progress, gpu: Sampler, name: str, invoc
         try:
             work.result()
         except load.NoServer as error:
-            check_same(name, invocation, patience_s=ENDING_S)
-            raise Unhealthy(f"{name} cannot be measured: {error}", hint="ddtool status") from error
+            check_same(service, patience_s=ENDING_S)
+            raise Unhealthy(f"{service.name} cannot be measured: {error}", hint="ddtool status") from error
         finally:
             stop.set()
 
 
-def check_same(name: str, invocation: str, patience_s: float = 0.0) -> None:
+def check_same(service: Gate, patience_s: float = 0.0) -> None:
     """Unhealthy when the service that a pass began with is not there any more.
 
     patience_s: systemd may learn a little later than a client that a service has ended
     """
     deadline = time.monotonic() + patience_s
     while True:
-        state = unit.show(name)
+        state = unit.show(service.name)
         if state.get("ActiveState") != "active":
             raise Unhealthy(
-                f"{name} ended during the benchmark: result {state.get('Result')}, "
+                f"{service.name} ended during the benchmark: result {state.get('Result')}, "
                 f"exit status {state.get('ExecMainStatus')}",
                 hint="ddtool crash last",
             )
-        if state.get("InvocationID") != invocation:
-            raise Unhealthy(f"{name} restarted during the benchmark", hint="ddtool crash last")
+        if state.get("InvocationID") != service.invocation:
+            raise Unhealthy(f"{service.name} restarted during the benchmark", hint="ddtool crash last")
         if time.monotonic() >= deadline:
             return
         time.sleep(POLL_S)

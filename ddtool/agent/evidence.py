@@ -24,7 +24,6 @@ SCHEMA = "ddtool.evidence/1"
 MANIFEST = "manifest.json"
 GATE, RUNNING = "gate", "running"  # the `result` of a run that systemd did not end
 KEPT = 5
-COMMAND_S = 10.0
 STACKS_S = 3.0
 STACKS_BYTES, STACKS_MOST = 4 << 20, 64
 TAIL_LINES = 15  # shown to the operator at once when there is no traceback

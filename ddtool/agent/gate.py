@@ -161,9 +161,12 @@ class Gate:
                 hint="is the drafter made for this target? `ddtool doctor` checks the pair",
             )
 
+    def eager(self) -> bool:
+        """Graphs are wanted, and it decodes without a single one, which no completion shows."""
+        return bool(self.spec["graphs"]) and eager_only(start_log.text(self.invocation, JOURNAL_LINES))
+
     def _check_graphs(self) -> None:
-        """Where graphs are wanted, decoding without a single one is a failure that no completion shows."""
-        if self.spec["graphs"] and eager_only(start_log.text(self.invocation, JOURNAL_LINES)):
+        if self.eager():
             raise Unhealthy(
                 f"{self.name} should decode with CUDA graphs, and its log says that it decodes without",
                 hint="see why in its log: `ddtool logs --since invocation --grep 'cuda graph'`",

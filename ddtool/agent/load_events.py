@@ -39,7 +39,6 @@ class Answer:
         self.chunks: List[List[float]] = []
         self.tokens = 0
         self.error: Optional[str] = None
-        self.done = False
         self._last = b""
         self._seen = 0
         self._keep_text = keep_text
@@ -63,9 +62,7 @@ class Answer:
 
     def _other(self, event: bytes) -> None:
         data = event.partition(DATA)[2].strip()
-        if data == DONE:
-            self.done = True
-        elif data:
+        if data and data != DONE:
             self.error = self.error or said(data)
 
     def _keep(self, event: bytes) -> None:

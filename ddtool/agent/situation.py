@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -58,8 +59,7 @@ def situation(ctx: Context, unit_name: str, venv: Optional[str] = None) -> Json:
 def systemd(name: str) -> Json:
     """`{load, error, reload, skipped, age_s}`: whether the unit can be loaded and its file is the one that systemd
     read, whether a condition kept its last start from happening, and how long it has been active."""
-    text = unit.systemctl("show", unit.service(name), "-p", ",".join(SYSTEMD))
-    shown = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    shown = unit.show(name, SYSTEMD)
     entered = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
     return {
         "load": shown.get("LoadState"),
@@ -86,6 +86,11 @@ def orphans(ctx: Context, name: str) -> List[Json]:
     `ours`: left behind by this unit, as its control group or their proof of load says. Others may be somebody's work
     in a container or a shell.
     """
+
+    @lru_cache(maxsize=None)  # noqa: UP033  functools.cache is Python 3.9
+    def runs(owner: str) -> bool:  # asked once: most of them are one unit's
+        return unit.is_active(unit.show(owner))
+
     found = []
     for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         process = unit.process(int(folder.name))
@@ -95,7 +100,7 @@ def orphans(ctx: Context, name: str) -> List[Json]:
             owners = proof.UNIT.findall((folder / "cgroup").read_text())
         except OSError:
             continue
-        if not owners or not unit.is_active(unit.show(owners[-1])):
+        if not owners or not runs(owners[-1]):
             proven = (ctx.run / name / f"{process.pid}-{process.start}.json").exists()
             found.append({**process._asdict(), "ours": owners[-1:] == [name] or proven})
     return found

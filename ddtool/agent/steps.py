@@ -11,15 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Type
 
-from . import (
-    adopt,
-    diagnostics,
-    disk,
-    evidence,
-    install,
-    releases,
-    unit,
-)
+from . import adopt, diagnostics, disk, evidence, install, releases, unit
 from .errors import Drift
 from .files import FileChange, FileSet
 from .run import Run

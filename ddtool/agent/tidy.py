@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from pathlib import Path
 from typing import Set
 
 from . import disk
@@ -48,7 +47,7 @@ def referenced(ctx: Context) -> Set[str]:
 
 
 def long_audit(ctx: Context) -> None:
-    path: Path = ctx.state / FILE
+    path = ctx.state / FILE
     if not path.exists() or path.stat().st_size <= AUDIT_BYTES:
         return
     lines = path.read_bytes()[-AUDIT_BYTES // 2 :].partition(b"\n")[2]

@@ -6,15 +6,15 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from .errors import AgentError, PreflightError
 from .foreign import masked
 
-PROPERTIES = [
+PROPERTIES = (
     *("LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths"),
     *("MainPID", "ExecMainStatus", "NRestarts", "InvocationID", "ControlGroup", "ActiveEnterTimestamp"),
-]
+)
 
 
 class Process(NamedTuple):
@@ -45,9 +45,9 @@ def systemctl(*args: str, timeout: float = 30.0, check: bool = True) -> str:
     return done.stdout
 
 
-def show(unit: str) -> Dict[str, str]:
-    """The properties above; LoadState is `not-found` for a unit that does not exist."""
-    text = systemctl("show", service(unit), "-p", ",".join(PROPERTIES))
+def show(unit: str, properties: Sequence[str] = PROPERTIES) -> Dict[str, str]:
+    """Its properties as systemd prints them; LoadState is `not-found` for a unit that does not exist."""
+    text = systemctl("show", service(unit), "-p", ",".join(properties))
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ddtool.cli import bench_files, output
 
 if TYPE_CHECKING:
-    from ddtool.bench.passes import Design
     from ddtool.bench.store import Folder
     from ddtool.bench.tune.found import Found
     from ddtool.bench.tune.predict import Load
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def main_load(found: Found, design: Design) -> Load:
-    """What the recommendation is for: the first concurrency that was asked for."""
-    first = design.cells[0].concurrency
-    return next((load for load in found.main if load.concurrency == first), found.main[0])
-
-
 def give(
     found: Found, fit: Folder, second: Folder | None, profile: Profile | None, show: Show, out: str | None
 ) -> None:
@@ -32,7 +25,7 @@ def give(
     from ddtool.bench.passes import Design
     from ddtool.bench.report import html, tables
     from ddtool.bench.tune import answer, reading
-    from ddtool.bench.tune.found import choice
+    from ddtool.bench.tune.found import choice, main_load
 
     load = main_load(found, Design.from_json(fit.run["plan"]))
     chosen = choice(found, load)
@@ -42,7 +35,7 @@ def give(
     # Files before the answer: with --json one object is all of stdout, an error's as well.
     if out and overlay:
         bench_files.write(out, overlay, again)
-        _checked(out, profile)
+        _checked(out)
     if show.report:
         bench_files.write(show.report, html(_result(second or fit), told), again)
         output.words(f"report: {show.report}")
@@ -56,10 +49,9 @@ def give(
 def _result(folder: Folder) -> Json:
     """Of the run beside the answer, as `bench` would give it; the traced pass is no arm."""
     from ddtool.bench import results
-    from ddtool.bench.tune.plan import TRACE
+    from ddtool.bench.tune.reading import measured_lines
 
-    lines = [line for line in folder.lines() if not str(line.get("pass")).startswith(f"{TRACE}/")]
-    return results.summarise(folder.run, lines)
+    return results.summarise(folder.run, measured_lines(folder))
 
 
 def overlay_of(
@@ -85,13 +77,11 @@ def overlay_of(
     return overlay.text(profile, chosen.shape, evidence, Path(out) if out else None)
 
 
-def _checked(out: str, base: Profile | None) -> None:
+def _checked(out: str) -> None:
     """Say what `profile validate` will."""
     from ddtool.profile import load
     from ddtool.profile.validate import require_valid
 
     require_valid(load(out if "/" in out else f"./{out}"))
-    hint = f"ddtool deploy {out}" + (
-        f" --host … (or: ddtool profile bind {Path(out).stem} HOST)" if base else ""
-    )
+    hint = f"ddtool deploy {out} --host … (or: ddtool profile bind {Path(out).stem} HOST)"
     output.words(f"wrote {out}, a valid profile; next: {hint}")

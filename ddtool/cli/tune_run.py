@@ -162,12 +162,12 @@ def _verification(
 
     from ddtool.bench import host_run
     from ddtool.bench.passes import Design
-    from ddtool.bench.tune.found import tried
+    from ddtool.bench.tune.found import main_load, tried
 
     if resumed is not None:
         design = Design.from_json(resumed.run["plan"])
     else:
-        arms = [found.name(shape) for shape in tried(found, tune_answer.main_load(found, fit))]
+        arms = [found.name(shape) for shape in tried(found, main_load(found, fit))]
         cells = [cell for cell in fit.cells if cell.workload == how["tune"]["workload"]]
         repeats = max(fit.repeats, VERIFY_PASSES)
         design = replace(fit, arms=arms, cells=cells, visits=VERIFY_VISITS, repeats=repeats)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from support import doctored, mini, minidiag
+from support.cli import here as ddtool
 from support.remote import output, ssh, until
 from support.tree import snapshot, without_times
 
 from ddtool import profile
-from ddtool.cli import main
 from ddtool.deploy import experiment
 from ddtool.deploy.deployment import Deployment
 from ddtool.diagnostics import definition
@@ -80,24 +77,6 @@ def look(host: Sandbox) -> dict[str, Any]:
 
 def active(host: Sandbox) -> str:
     return ssh(host, f"systemctl is-active {UNIT}").stdout.strip()
-
-
-class Said(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def ddtool(*args: str) -> Said:
-    """The command in this process: starting Python for each one would be half of the time here."""
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["ddtool", *args])
-        try:
-            main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-    return Said(status, out.getvalue(), err.getvalue())
 
 
 def run_args(case: str, *more: str) -> list[str]:

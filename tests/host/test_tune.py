@@ -6,21 +6,19 @@ again. So the chain takes 2 tokens a round, and a tree takes all 7 as soon as it
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import mini
+from support.cli import here
 from support.remote import output, ssh
 
 from ddtool import profile as profiles
 from ddtool.bench import store
-from ddtool.cli import main, tune_run
+from ddtool.cli import tune_run
 from ddtool.sandbox import Sandbox
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(600)]
@@ -96,15 +94,9 @@ def deployed(host: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def ddtool(*args: str, status: int = 0) -> tuple[str, str]:
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["ddtool", *args])
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-    assert code == status, err.getvalue()
-    return out.getvalue(), err.getvalue()
+    code, out, err = here(*args)
+    assert code == status, err
+    return out, err
 
 
 WORDS = (

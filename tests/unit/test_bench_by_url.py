@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from support import mini, mini_server
+from support.cli import here as ddtool
 
-from ddtool.agent.load import Stopped
+from ddtool.agent import load
 from ddtool.bench import asked, by_url, run, store
 from ddtool.bench.by_url import Server
 from ddtool.bench.store import Folder
-from ddtool.cli import main
 from ddtool.errors import ConnectionLost, UsageError
 
 SPECULATIVE = ("--speculative-algorithm", "DFLASH", "--speculative-num-draft-tokens", "8")
@@ -64,16 +64,6 @@ def urls(ports: dict[str, int]) -> list[str]:
     return [word for arm, port in ports.items() for word in ("--url", f"{arm}=http://127.0.0.1:{port}")]
 
 
-def ddtool(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
-    """The exit status."""
-    monkeypatch.setattr("sys.argv", ["ddtool", *args])
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
-
-
 def test_arms_take_strict_turns_and_every_request_is_there_once(servers: dict[str, Server]) -> None:
     folder, loaded = begun(servers)
     events: list[dict[str, Any]] = []
@@ -101,7 +91,7 @@ def test_interrupted_within_a_pass_and_resumed(servers: dict[str, Server]) -> No
         if event["pass"].endswith("v0/r1") and event["done"] == 3:
             stop.set()
 
-    with pytest.raises(Stopped):
+    with pytest.raises(load.Stopped):
         by_url.measure(servers, folder, loaded, heard, stop)
     with folder.samples_path.open("ab") as file:
         file.write(b'{"kind":"sample","pass":"chain/co')  # what a kill within a write leaves
@@ -120,12 +110,10 @@ def test_interrupted_within_a_pass_and_resumed(servers: dict[str, Server]) -> No
     assert folder.samples_path.read_bytes() == after, "nothing is left to do"
 
 
-def test_the_result_by_the_command(
-    ports: dict[str, int], monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
+def test_the_result_by_the_command(ports: dict[str, int]) -> None:
     words = ["--tokens", "12", "--repeats", "2", "--visits", "1", "--slo", "ttft=5s", "--json"]
-    assert ddtool(monkeypatch, "bench", *urls(ports), *words) == 0
-    out, err = capfd.readouterr()
+    status, out, err = ddtool("bench", *urls(ports), *words)
+    assert status == 0, err
     result = json.loads(out)
     assert result["schema"] == "ddtool.bench/1"
     (cell,) = result["cells"]
@@ -137,83 +125,75 @@ def test_the_result_by_the_command(
     assert "pass 4 of 4: " in err
     (listed,) = store.runs()
     assert listed.path.name == result["run"] and store.result_of(result["run"][:15])["cells"]
-    assert ddtool(monkeypatch, "bench", "list", "--json") == 0
-    assert json.loads(capfd.readouterr().out)["runs"][0]["done"] == 4
-    assert ddtool(monkeypatch, "bench", "compare", result["run"], result["run"], "--json") == 0
-    assert json.loads(capfd.readouterr().out)["schema"] == "ddtool.bench.compare/1"
+    assert json.loads(ddtool("bench", "list", "--json").stdout)["runs"][0]["done"] == 4
+    status, out, err = ddtool("bench", "compare", result["run"], result["run"], "--json")
+    assert (status, json.loads(out)["schema"]) == (0, "ddtool.bench.compare/1"), err
 
 
 @pytest.mark.parametrize(("gap", "status", "verdict"), [("0.01", 0, "near-ties"), ("2.5", 8, "differs")])
 def test_a_loss_is_told_from_a_near_tie(
-    gap: str,
-    status: int,
-    verdict: str,
-    ports: dict[str, int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: Any,
+    gap: str, status: int, verdict: str, ports: dict[str, int], tmp_path: Path
 ) -> None:
     """The chain here says something else from the sixth token on."""
     with mini_server.served(tmp_path, "judge", env={"MINI_GAP": gap}) as port:
         words = ["--tokens", "12", "--repeats", "1", "--visits", "1", "--lossless", "--json"]
-        assert ddtool(monkeypatch, "bench", *urls({**ports, "plain": port}), *words) == status
-    out, err = capfd.readouterr()
-    (entry,) = json.loads(out)["lossless"]
+        done = ddtool("bench", *urls({**ports, "plain": port}), *words)
+    assert done.returncode == status, done.stderr
+    (entry,) = json.loads(done.stdout)["lossless"]
     assert (entry["arm"], entry["samples"], entry["verdict"]) == ("chain", 32, verdict)
     assert {one["position"] for one in entry["divergences"]} == {5}
-    assert ("must not change what the model says" in err) == (status == 8)
+    assert ("must not change what the model says" in done.stderr) == (status == 8)
 
 
-def test_the_objective_of_a_profile_is_judged(
-    ports: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    words = [
-        "bench",
-        str(mini.PROFILE),
-        *urls(ports),
-        "--tokens",
-        "12",
-        "--repeats",
-        "1",
-        "--visits",
-        "1",
-        "--json",
-    ]
+def test_the_objective_of_a_profile_is_judged(ports: dict[str, int]) -> None:
+    words = ["bench", str(mini.PROFILE), *urls(ports), "--json"]
+    words += ["--tokens", "12", "--repeats", "1", "--visits", "1"]
     for wanted, status in (("1", 0), ("100000000", 8)):
         overrides = ["--set", f"objective={{tok_s: {wanted}, concurrency: 2}}"]
-        assert ddtool(monkeypatch, *words, *overrides) == status
-        out, err = capfd.readouterr()
-        judged = json.loads(out)["objective"]
+        done = ddtool(*words, *overrides)
+        assert done.returncode == status, done.stderr
+        judged = json.loads(done.stdout)["objective"]
         assert (judged["arm"], judged["cell"], judged["met"]) == ("chain", "code-c2", status == 0)
-        assert ("the objective is missed" in err) == (status == 8)
+        assert ("the objective is missed" in done.stderr) == (status == 8)
     overrides = ["--set", "objective={tok_s: 1, concurrency: 2}", "--concurrency", "1"]
-    assert ddtool(monkeypatch, *words, *overrides) == 0
-    assert json.loads(capfd.readouterr().out)["objective"] is None
+    done = ddtool(*words, *overrides)
+    assert (done.returncode, json.loads(done.stdout)["objective"]) == (0, None), done.stderr
 
 
 def test_a_server_that_goes_away_leaves_what_was_measured(servers: dict[str, Server], tmp_path: Path) -> None:
-    with mini_server.served(tmp_path, "mortal") as port:
+    """Away before the first pass; and behind its own first one."""
+    with ExitStack() as living:
+        port = living.enter_context(mini_server.served(tmp_path, "mortal"))
         both = {**servers, "chain": Server("127.0.0.1", port)}
-        folder, loaded = begun(both, concurrency="1", repeats=1)
+        folder, loaded = begun(both, concurrency="1", repeats=2)
+
+        def heard(event: dict[str, Any]) -> None:
+            if event["pass"] == "chain/code-c1/v0/r0" and event["done"] == event["of"]:
+                living.close()
+
+        with pytest.raises((ConnectionLost, load.NoServer)):
+            by_url.measure(both, folder, loaded, heard)
+    done = folder.done()
+    assert {"plain/code-c1/v0/r0", "chain/code-c1/v0/r0"} <= done.keys() and len(done) < 8
+    kept = folder.samples_path.read_bytes()
     with pytest.raises(ConnectionLost) as caught:
         by_url.measure(both, folder, loaded)
     assert str(port) in caught.value.message
-    assert not folder.done()
+    assert folder.samples_path.read_bytes() == kept
 
 
-def test_a_resumed_run_must_be_of_the_same_servers(
-    servers: dict[str, Server], monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
+def test_a_resumed_run_must_be_of_the_same_servers(servers: dict[str, Server]) -> None:
     folder, _ = begun(servers, concurrency="1", repeats=1)
     about = folder.run
     about["fingerprint"]["flags"]["chain"]["speculative_num_draft_tokens"] = 16
     about["fingerprint"]["commit"] = "another one, which is no reason"
     folder.keep("run.json", about)
-    assert ddtool(monkeypatch, "bench", "--resume", folder.path.name) == 2
-    assert "flags.chain.speculative_num_draft_tokens: 16 → 8" in capfd.readouterr().err
+    refused = ddtool("bench", "--resume", folder.path.name)
+    assert refused.returncode == 2
+    assert "flags.chain.speculative_num_draft_tokens: 16 → 8" in refused.stderr
     about["fingerprint"]["flags"]["chain"]["speculative_num_draft_tokens"] = 8
     folder.keep("run.json", about)
-    assert ddtool(monkeypatch, "bench", "--resume", folder.path.name) == 0
+    assert ddtool("bench", "--resume", folder.path.name).returncode == 0
     assert len(folder.done()) == 4
 
 
@@ -234,6 +214,6 @@ def test_urls() -> None:
         by_url.parse(["chain=http://h:1", "chain=http://h:2"])
 
 
-def test_somebody_else_who_listens_there(tmp_path: Path) -> None:
+def test_nobody_listens_there() -> None:
     with pytest.raises(ConnectionLost, match="does not answer"):
         by_url.look(Server("127.0.0.1", mini_server.free_port()))

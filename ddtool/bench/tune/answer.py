@@ -24,6 +24,7 @@ def answer(found: Found, about: Mapping[str, Any], chosen: Choice, load: Load, o
     """about: run.json. chosen: what is recommended, for `load`. overlay: the profile that does it."""
     errors = [curve.error for curve in found.predictor.curves.values() if curve.error is not None]
     curve = found.predictor.curves[load]
+    lengths = acceptance_rows(found)
     return {
         "schema": SCHEMA,
         **{key: about.get(key) for key in ("run", "profile", "host", "fingerprint")},
@@ -35,7 +36,7 @@ def answer(found: Found, about: Mapping[str, Any], chosen: Choice, load: Load, o
             "params": {name: round(value, 4) for name, value in curve.params.items()},
             "rel_error": round(fmean(errors), 4) if errors else None,
         },
-        "acceptance": acceptance_rows(found),
+        "acceptance": lengths,
         "predicted": [row for one in found.loads for row in predicted_rows(found, one)],
         "measured": [row for one in found.main for row in measured_rows(found, one)],
         "experts": expert_rows(found),
@@ -48,7 +49,7 @@ def answer(found: Found, about: Mapping[str, Any], chosen: Choice, load: Load, o
             "gain_over_chain": round(chosen.gain, 4) if not chosen.is_chain else 0.0,
         },
         "by_load": [by_load(found, one) for one in found.main],
-        "checks": checks(found, acceptance_rows(found), chosen, load),
+        "checks": checks(found, lengths, chosen, load),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ddtool.bench.passes import Design
 from ddtool.bench.tune import recommend
 from ddtool.bench.tune.cost import Experts
 from ddtool.bench.tune.predict import Load, Predictor
@@ -78,6 +79,12 @@ class Found:
 
 def is_of(timing: Timing, load: Load) -> bool:
     return (timing.workload, timing.concurrency) == (load.workload, load.concurrency)
+
+
+def main_load(found: Found, design: Design) -> Load:
+    """What the recommendation is for: the first concurrency that was asked for."""
+    first = design.cells[0].concurrency
+    return next((load for load in found.main if load.concurrency == first), found.main[0])
 
 
 def choice(found: Found, load: Load) -> Choice:

@@ -57,10 +57,15 @@ def about(fit: Folder, verified: Folder | None) -> Json:
     taints: dict[str, None] = {}
     warnings: dict[str, None] = {}
     for one in [fit, *([verified] if verified else [])]:
-        lines = [line for line in one.lines() if not str(line.get("pass")).startswith(f"{plan.TRACE}/")]
+        lines = measured_lines(one)
         taints |= dict.fromkeys([*one.run.get("taints", ()), *taint.of_samples(lines)])
         warnings |= dict.fromkeys([*one.run.get("warnings", ()), *run.server_differences(lines)])
     return {**fit.run, "taints": list(taints), "warnings": list(warnings)}
+
+
+def measured_lines(folder: Folder) -> list[Json]:
+    """Of a run's samples; the traced pass is no measurement of an arm."""
+    return [line for line in folder.lines() if not str(line.get("pass")).startswith(f"{plan.TRACE}/")]
 
 
 def traced_texts(fit: Folder, path: Path) -> list[Text]:
@@ -78,8 +83,7 @@ def traced_texts(fit: Folder, path: Path) -> list[Text]:
 
 def of_run(folder: Folder, topk: int) -> list[Timing]:
     """Timings of a run's passes, but the traced one."""
-    whole = records.read(folder.lines()).passes
-    return timings([one for one in whole if one.id.arm != plan.TRACE], topk)
+    return timings(records.read(measured_lines(folder)).passes, topk)
 
 
 def experts_in(fit: Folder, how: Mapping[str, Any]) -> Experts | None:
