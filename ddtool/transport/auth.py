@@ -64,7 +64,7 @@ def _offer(attempt: _Attempt, identity: Identity) -> bool:
         if attempt.deadline.passed:
             raise attempt.deadline.error(config, PHASE) from error
         attempt.tried.append(f"{identity}")
-        if not transport.is_active():
+        if isinstance(error, EOFError) or not transport.is_active():
             raise _cut_off(attempt, str(error)) from error
         return False
     if transport.is_authenticated():

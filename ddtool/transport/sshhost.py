@@ -83,14 +83,15 @@ class SshHost:
             timer.join()
 
     def _open_failed(self, error: Exception) -> HostError:
-        if not self._transport.is_active():
-            return self.lost("before a command could start")
         if isinstance(error, paramiko.ChannelException):
             return HostError(
                 f"{self.name}: the host refuses another session",
                 why=str(error),
                 hint="raise MaxSessions in its sshd_config, or see whether the account may run commands",
             )
+        # A write that fails knows of a broken link before paramiko's reading thread does.
+        if isinstance(error, EOFError) or not self.survives():
+            return self.lost("before a command could start")
         return HostError(
             f"{self.name}: the host does not run the command", why=str(error), hint=self.config.ssh
         )
@@ -113,7 +114,9 @@ class SshChannel:
             except TimeoutError:
                 self._drain_stderr()
                 continue
-            except (OSError, EOFError, paramiko.SSHException) as error:
+            except EOFError as error:  # of the link, before paramiko's reading thread knows
+                raise self._host.lost("while sending") from error
+            except (OSError, paramiko.SSHException) as error:
                 raise self._gone() from error
             if not sent or not self._host.alive:  # paramiko drops data for a dead connection without a word
                 raise self._gone()

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -225,16 +225,44 @@ def proxy_program(config: Config) -> str:
     return f"python3 {program} %h %p"
 
 
-def test_what_a_proxy_said_on_the_way_is_no_reason_later(config: Config) -> None:
+@pytest.mark.parametrize("noticed", [True, False])
+def test_what_a_proxy_said_on_the_way_is_no_reason_later(
+    config: Config, monkeypatch: pytest.MonkeyPatch, noticed: bool
+) -> None:
+    """noticed: whether paramiko's reading thread saw the end before a write met it."""
     program = proxy_program(config)
     command = f"sh -c 'echo Welcome to the bastion >&2; exec {program}'"
     host = config.connect(HostKeyAlias="gpu-key", ProxyCommand=command)
     assert host._proxy is not None
     os.killpg(host._proxy._process.pid, signal.SIGKILL)
+    if noticed:
+        host._transport.join(10)
+    else:
+        monkeypatch.setattr(host, "survives", lambda: True)
+        monkeypatch.setattr(host._transport, "open_session", raises(EOFError()))
     with pytest.raises(ConnectionLost) as caught:
         host.open("true")
     host.close()
     assert "bastion" not in (caught.value.why or "")
+
+
+def test_a_write_that_meets_the_end_of_the_link_says_that_it_is_lost(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = config.connect(HostKeyAlias="gpu-key", ProxyCommand=proxy_program(config))
+    channel = host.open("cat")
+    monkeypatch.setattr(host, "survives", lambda: True)
+    monkeypatch.setattr(channel._channel, "send", raises(EOFError()))
+    with pytest.raises(ConnectionLost, match="the connection was lost while sending"):
+        channel.send(b"words")
+    host.close()
+
+
+def raises(error: Exception) -> Callable[..., None]:
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize(
