@@ -103,9 +103,9 @@ def pair_files(pair: Path) -> list[tuple[Path, str]]:
 
 
 def pack(files: Iterable[tuple[Path, str]]) -> bytes:
-    """An uncompressed tar: wheels are compressed already, and weights hardly shrink."""
+    """A compressed tar: wheels are compressed already, but weights shrink by a quarter, which saves a call."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
+    with tarfile.open(fileobj=buffer, mode="w:xz", preset=3) as archive:
         for path, name in files:
             archive.add(path, name)
     return buffer.getvalue()

@@ -13,7 +13,7 @@ if [ "$_parts" != "${_wanted:-none}" ]; then
   return 1
 fi
 if [ ! -e "$GPU_HOME/installed" ]; then
-  cat $(ls "$GPU_HOME"/parts/part-* | sort -V) | tar -x -C "$GPU_HOME" &&
+  cat $(ls "$GPU_HOME"/parts/part-* | sort -V) | tar -xJ -C "$GPU_HOME" &&
     python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$GPU_HOME/site" "$GPU_HOME"/wheels/*.whl &&
     tar -xJf "$GPU_HOME/wheels/sgl_kernel.tar.xz" -C "$GPU_HOME/site" &&
     touch "$GPU_HOME/installed" || return 1
