@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from . import client, releases
+from . import client, prompt_ids, releases
 from .errors import Unhealthy
 from .gate import Gate
 from .run import Run
@@ -14,8 +14,8 @@ Json = Dict[str, Any]
 
 
 class Judge(Step):
-    """args `run`, `release`, `gate`, `prompts` (by hash: `{text}` or `{input_ids}`), `questions` (by any key:
-    `{prompt, said}`): a prompt's hash and the token ids said so far; `body`: of the question, without its ids.
+    """args `run`, `release`, `gate`, `prompts` (by hash: `{text}`, `{messages}` or `{input_ids}`), `questions` (by any
+    key: `{prompt, said}`): a prompt's hash and the token ids said so far; `body`: of the question, without its ids.
 
     The result's `bench` says whose questions they are, as that of a benchmark does; its `judged` has the answers, by
     key: /generate's `output_top_logprobs`.
@@ -33,16 +33,13 @@ class Judge(Step):
         for key, question in self.args["questions"].items():
             name = question["prompt"]
             if name not in ids:
-                ids[name] = self._ids(gate, self.args["prompts"][name])
+                ids[name] = prompt_ids.ids_of(
+                    self.args["prompts"][name], lambda path, body: self._post(gate, path, body)
+                )
             body = {**self.args["body"], "input_ids": [*ids[name], *question["said"]]}
             answer = self._post(gate, "/generate", body)
             judged[key] = (answer.get("meta_info") or {}).get("output_top_logprobs")
         run.note(judged=judged)
-
-    def _ids(self, gate: Json, given: Json) -> List[int]:
-        if "input_ids" in given:
-            return list(given["input_ids"])
-        return list(self._post(gate, "/tokenize", {"prompt": given["text"]})["tokens"])
 
     def _post(self, gate: Json, path: str, body: Json) -> Json:
         try:

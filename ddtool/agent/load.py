@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any, Awaitable, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from . import client, load_metrics
+from . import client, load_metrics, prompt_ids
 from .load_events import Answer, Unreadable, said
 from .load_gpu import Sampler
 from .load_http import Connection, Exchange, NoServer, Server
@@ -23,6 +23,7 @@ __all__ = ["NoServer", "Stopped", "run_pass"]
 
 STOP_POLL_S = 0.1
 FLUSH_S = 10.0  # how long the server may take to become idle
+RENDER_S = 60.0  # how long it may take to render one chat
 DIGITS = 6  # of seconds
 
 Json = Dict[str, Any]
@@ -44,6 +45,7 @@ def run_pass(spec: Json, write: Write, stop: threading.Event, gpu: Optional[Samp
     `spec`: `{pass, attempt, address, port, api_key, requests: [{index, prompt, body}], concurrency | rate, seed,
     warmup: [requests], flush_cache, timeout_s, keep_text, server?, fresh?}`. `api_key`: a client.Key, a str (which goes
     to whoever listens there) or null. `fresh`: the server started for this pass. `gpu`: open, on the server's host.
+    `body`: of /generate; or with `messages`, which the server's chat template renders before anything is measured.
 
     Raises Stopped or NoServer, and then the pass has no end. A request that fails is a sample with an `error`.
     """
@@ -79,6 +81,7 @@ class _Pass:
 
     async def run(self) -> Json:
         loop = asyncio.get_running_loop()
+        self.spec = await loop.run_in_executor(None, _rendered, self.spec)
         await self._warm_up(self._prepared(self.spec.get("warmup") or []))
         cache = await loop.run_in_executor(None, _cache, self.spec)
         requests = self._prepared(self.spec["requests"])
@@ -185,6 +188,37 @@ def _refusal(exchange: Exchange, finish: Optional[str]) -> Optional[str]:
     if not exchange.streams:
         return f"the answer is no stream but {exchange.headers.get('content-type')}"
     return None if finish else "the stream ended without a finish reason"
+
+
+def _rendered(spec: Json) -> Json:
+    """The spec with token ids where bodies have `messages`: /generate takes none. Raises NoServer.
+
+    (/v1/chat/completions does, but tells neither the tokens of a chunk nor the rounds of an answer.)
+    """
+
+    def post(path: str, body: Json) -> Json:
+        try:
+            answer = client.request(spec["address"], spec["port"], path, body, spec["api_key"], RENDER_S)
+        except OSError as error:
+            raise NoServer(f"it renders no chat: {error}") from error
+        if answer.status != 200 or not isinstance(answer.body, dict) or "tokens" not in answer.body:
+            words = str(answer.body)[:500].strip()
+            raise NoServer(f"it renders no chat: {path} answers {answer.status}: {words}")
+        return answer.body
+
+    known: Dict[str, List[int]] = {}  # by prompt: warm-up and requests may have the same ones
+
+    def with_ids(item: Json) -> Json:
+        if "messages" not in item["body"]:
+            return item
+        name = item["prompt"]
+        if name not in known:
+            known[name] = prompt_ids.ids_of(item["body"], post)
+        body = {key: value for key, value in item["body"].items() if key != "messages"}
+        return {**item, "body": {**body, "input_ids": known[name]}}
+
+    lists = {name: [with_ids(item) for item in spec.get(name) or []] for name in ("warmup", "requests")}
+    return {**spec, **lists}
 
 
 def _cache(spec: Json) -> Json:

@@ -162,7 +162,7 @@ def bounds(text: str) -> dict[str, float]:
 
 def notes(profile: Profile | None, made: Design, loaded: Mapping[str, Workload]) -> list[str]:
     """What a reader of the result must know of this design."""
-    found = [note for workload in loaded.values() for note in workload.notes]
+    found = []
     for cell in made.cells:
         held = len(loaded[cell.workload].prompts)
         if cell.prompts > held:

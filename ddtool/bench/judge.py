@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from ddtool.agent.prompt_ids import ids_of
 from ddtool.bench.lossless import Ask
 from ddtool.errors import DdtoolError
 
@@ -15,17 +16,14 @@ Post = Callable[[str, Mapping[str, Any]], Any]
 
 
 def judge(post: Post, prompts: Mapping[str, Mapping[str, Any]]) -> Ask:
-    """prompts: by hash, `{"text": …}` or `{"input_ids": […]}` as /generate got it.
+    """prompts: by hash, `{"text": …}`, `{"messages": […]}` or `{"input_ids": […]}`.
 
     The judge raises DdtoolError for an answer without log-probabilities, as that of a DDTREE server.
     """
 
     @cache
     def ids(prompt: str) -> Sequence[int]:
-        given = prompts[prompt]
-        if "input_ids" in given:
-            return list(given["input_ids"])
-        return list(post("/tokenize", {"prompt": given["text"]})["tokens"])
+        return ids_of(prompts[prompt], post)
 
     def ask(prompt: str, said: Sequence[int]) -> list[tuple[int, float]]:
         return likeliest(post("/generate", question([*ids(prompt), *said])))

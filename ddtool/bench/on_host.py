@@ -19,7 +19,7 @@ from ddtool.deploy.release import Release, release_step
 from ddtool.profile import Profile
 
 KIND = "bench"
-GIVEN = ("text", "input_ids")  # of a body: the prompt
+GIVEN = ("text", "messages", "input_ids")  # of a body: the prompt
 TOK_S = 100.0  # of one request, where nothing says how fast the service is; the plan calls it assumed
 
 

@@ -1,4 +1,4 @@
-"""`result.json` from a run's samples (ddtool.bench/1), and two results side by side (ddtool.bench.compare/1). Pure."""
+"""`result.json` from a run's samples (ddtool.bench/1). Pure."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ FORM = 'a line is {"prompt": TEXT} (or "text", "messages", "input_ids"), with "m
 
 @dataclass(frozen=True)
 class Prompt:
-    """`given`: `{"text": …}` or `{"input_ids": […]}`, as /generate takes it. `sha`: of it, 16 hex digits."""
+    """`given`: `{"text": …}` or `{"input_ids": […]}`, as /generate takes it, or `{"messages": […]}`, which the server's
+    chat template renders (agent/load.py). `sha`: of it, 16 hex digits."""
 
     given: Mapping[str, Any]
     max_tokens: int | None = None
@@ -42,12 +43,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Workload:
-    """`fixed`: answers have their full length, whatever the model says. `notes`: what a reader must know of it."""
+    """`fixed`: answers have their full length, whatever the model says."""
 
     name: str
     prompts: Sequence[Prompt]
     fixed: bool = False
-    notes: Sequence[str] = field(default_factory=tuple)
 
     @property
     def sha(self) -> str:
@@ -87,9 +87,7 @@ def from_file(path: Path) -> Workload:
     found = [prompt_in(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
         raise UsageError(f"{path} has no prompt", hint=FORM)
-    flattened = any('"messages"' in line for line in lines)
-    note = f"{path.stem}: messages are sent as `role: content` lines, not through the model's chat template"
-    return Workload(key(path.stem), found, notes=(note,) if flattened else ())
+    return Workload(key(path.stem), found)
 
 
 def key(name: str) -> str:
@@ -123,7 +121,7 @@ def given(kind: str, value: Any, where: str) -> dict[str, Any]:
     if kind == "messages":
         if not isinstance(value, list) or not value or not all(_is_message(one) for one in value):
             raise UsageError(f'{where}: messages is a list of {{"role": …, "content": TEXT}}', hint=FORM)
-        return {"text": "".join(f"{one['role']}: {one['content']}\n" for one in value) + "assistant:"}
+        return {"messages": value}
     if not isinstance(value, str) or not value:
         raise UsageError(f"{where}: {kind} is a text", hint=FORM)
     return {"text": value}

@@ -58,12 +58,15 @@ def chunk(data: bytes) -> bytes:
 
 class SseServer:
     """`requests`: bodies that came, with `connection` (a number) and `authorization` added. `flush`: the status that
-    /flush_cache answers. `metrics`: the texts of /metrics, one after the other."""
+    /flush_cache answers. `metrics`: the texts of /metrics, one after the other. `chats`: what came to /tokenize, which
+    answers with `tokenized`."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.flush = 200
         self.metrics: list[str] = []
+        self.chats: list[dict[str, Any]] = []
+        self.tokenized: dict[str, Any] = {"tokens": [7, 8]}
         self.paths: list[str] = []
         self._lock = threading.Lock()
         self.in_flight = self.most_in_flight = 0
@@ -121,6 +124,9 @@ class SseServer:
         if path == "/metrics":
             text = self.metrics.pop(0) if self.metrics else ""
             return self._whole(peer, 200 if text else 404, "text/plain", text.encode())
+        if path == "/tokenize":
+            self.chats.append(body)
+            return self._whole(peer, 200, "application/json", json.dumps(self.tokenized).encode())
         with self._lock:
             self.requests.append(
                 {**body, "connection": number, "authorization": headers.get("authorization")}

@@ -145,6 +145,38 @@ def test_a_loss_is_told_from_a_near_tie(
     assert ("must not change what the model says" in done.stderr) == (status == 8)
 
 
+def test_a_chat_is_sent_as_the_servers_template_renders_it(ports: dict[str, int], tmp_path: Path) -> None:
+    """Also where plain decoding is asked about differences: it is sent the same tokens, and what was said."""
+    path = tmp_path / "chats.jsonl"
+    path.write_text("".join(f'{{"messages": {json.dumps(chat(number))}}}\n' for number in range(32)))
+    words = [
+        "--workload",
+        str(path),
+        "--tokens",
+        "12",
+        "--repeats",
+        "1",
+        "--visits",
+        "1",
+        "--lossless",
+        "--json",
+    ]
+    done = ddtool("bench", *urls(ports), *words)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [entry["verdict"] for entry in result["lossless"]] == ["near-ties"]
+    samples = [line for line in store.runs()[0].lines() if line["kind"] == "sample"]
+    assert len(samples) == 64 and {one["prompt_tokens"] for one in samples} == {5}
+    with mini_server.served(tmp_path, "bare", env={"MINI_NO_TEMPLATE": "1"}) as port:
+        refused = ddtool("bench", *urls({"plain": port}), *words[:-2])
+    assert refused.returncode == 3 and "the tokenizer has no chat template" in refused.stderr
+
+
+def chat(number: int) -> list[dict[str, str]]:
+    """Two words and the number; the template adds who speaks, and who is to answer."""
+    return [{"role": "user", "content": f"say it {number}"}]
+
+
 def test_the_objective_of_a_profile_is_judged(ports: dict[str, int]) -> None:
     words = ["bench", str(mini.PROFILE), *urls(ports), "--json"]
     words += ["--tokens", "12", "--repeats", "1", "--visits", "1"]

@@ -43,10 +43,9 @@ def test_a_file_may_name_its_prompts_in_four_ways(tmp_path: Path) -> None:
         {"text": "one"},
         {"text": "two"},
         {"input_ids": [1, 2, 3]},
-        {"text": "user: hi\u2028there\nassistant:"},
+        {"messages": [{"role": "user", "content": "hi\u2028there"}]},
     ]
     assert found.prompts[1].max_tokens == 7
-    assert "chat template" in found.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,29 @@ def test_a_pass_is_a_begin_its_samples_and_an_end(server: SseServer) -> None:
     json.dumps(lines)
 
 
+def test_chats_are_rendered_by_the_server_each_once_and_before_anything_is_sent(server: SseServer) -> None:
+    chats: list[list[Json]] = [[{"role": "user", "content": text}] for text in ("a", "b")]
+    requests = [request(index, messages=chat) for index, chat in enumerate(chats)]
+    for one_of in requests:
+        del one_of["body"]["text"]
+    lines = run(server, [*requests, request(2)], warmup=requests[1:])
+    assert server.chats == [{"messages": chats[1]}, {"messages": chats[0]}]
+    assert server.paths[:3] == ["/tokenize", "/tokenize", "/generate"] and "/tokenize" not in server.paths[3:]
+    assert [asked.get("input_ids") for asked in server.requests] == [[7, 8], [7, 8], [7, 8], None]
+    assert not any("messages" in asked for asked in server.requests)
+    assert all(sample["error"] is None for sample in samples(lines))
+
+
+def test_a_server_that_renders_no_chat_is_not_measured(server: SseServer) -> None:
+    server.tokenized = {"message": "Field required: prompt"}
+    lines: list[Json] = []
+    spec: Json = {"pass": "a/b-c1/v0/r0", "attempt": 1, "address": server.address, "port": server.port}
+    spec |= {"requests": [request(messages=[])], "concurrency": 1, "timeout_s": 10}
+    with pytest.raises(load.NoServer, match="Field required: prompt"):
+        load.run_pass(spec, lines.append, threading.Event())
+    assert (lines, server.requests) == ([], [])
+
+
 @pytest.mark.parametrize("incremental", [False, True])
 @pytest.mark.parametrize("tokens", [2, 5, 8])
 def test_text_is_kept_whole_however_it_is_streamed(server: SseServer, incremental: bool, tokens: int) -> None:

@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
             if not body.get("stream"):
                 self.answer(200, answer)
         elif self.path == "/tokenize":
-            self.answer(200, {"tokens": [len(word) for word in body["prompt"].split()]})
+            self.tokenize(body)
         elif self.path.partition("?")[0] == "/flush_cache":
             self.answer(200, None)
         else:
@@ -124,6 +124,16 @@ class Handler(BaseHTTPRequestHandler):
     def allowed(self, path):
         key = self.server.args.api_key
         return not key or path in OPEN_PATHS or self.headers.get("Authorization") == f"Bearer {key}"
+
+    def tokenize(self, body):
+        """A chat's template is a line a message, `role: content`, and one for the answer."""
+        text = body.get("prompt")
+        if text is None and os.environ.get("MINI_NO_TEMPLATE"):
+            self.answer(400, {"object": "error", "message": "the tokenizer has no chat template"})
+            return
+        if text is None:
+            text = "".join(f"{one['role']}: {one['content']}\n" for one in body["messages"]) + "assistant:"
+        self.answer(200, {"tokens": [len(word) for word in text.split()]})
 
     def generate(self, body):
         args, begun = self.server.args, time.monotonic()
