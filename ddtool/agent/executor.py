@@ -11,7 +11,7 @@ import json
 import shutil
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -93,6 +93,11 @@ def execute(this: Run) -> Dict[str, Any]:
             result = failure(error)
             this.emit("failed", message=result["error"]["message"])
             this.interrupted = isinstance(error, Terminated)
+            if not this.interrupted:
+                with suppress(
+                    OSError, AgentError
+                ):  # a full disk; then a kill from here on counts as the cause
+                    this.record(failed=result["error"])
             result.update(undo_all(this))
             return {**result, **this.notes}
     if temporary:
@@ -138,6 +143,11 @@ def begun_steps(this: Run) -> List[Tuple[Step, Dict[str, Any]]]:
 
 def committed(this: Run) -> bool:
     return any(line.get("commit") for line in this.records())
+
+
+def failed_with(this: Run) -> Optional[Dict[str, Any]]:
+    """The error that it was being undone for; None where nothing had failed."""
+    return next((line["failed"] for line in this.records() if "failed" in line), None)
 
 
 def undo_all(this: Run) -> Dict[str, Any]:
@@ -191,13 +201,15 @@ def settle_dead(this: Run) -> List[Dict[str, Any]]:
                 shutil.rmtree(folder)  # killed before it began, or after its plan was over and done with
             continue
         dead = Run(this.ctx, folder.name, heard_by=this)  # undoing may start a service, which takes its time
-        dead.interrupted = True
+        failed = failed_with(dead)
+        dead.interrupted = failed is None
         if committed(dead):
             finish_steps(dead)
             outcome: Dict[str, Any] = {"ok": True, "settled": "finished"}
         else:
             outcome = {"ok": False, "settled": "undone", **undo_all(dead), **dead.notes}
-            outcome["error"] = {"class": "DdtoolError", "message": "its executor was killed", "hint": None}
+            killed = {"class": "DdtoolError", "message": "its executor was killed", "hint": None}
+            outcome["error"] = failed or killed
             if outcome["mixed"]:
                 raise AgentError(
                     f"an earlier {dead.plan['kind']} by {dead.plan['who']} is half done and cannot be undone: "
