@@ -121,6 +121,7 @@ def test_the_result_by_the_command(ports: dict[str, int]) -> None:
     assert cell["arms"]["chain"]["accept"]["mean"] > 2 and cell["arms"]["plain"]["accept"] is None
     assert cell["arms"]["chain"]["goodput"] > 0
     assert (result["objective"], result["lossless"]) == (None, None)
+    assert {entry["gpu"] for entry in cell["arms"].values()} == {None}, "not seen from here, which is not 0"
     assert set(result["fingerprint"]["prompts"]) == {"code"}
     assert "pass 4 of 4: " in err
     (listed,) = store.runs()
