@@ -94,9 +94,7 @@ def execute(this: Run) -> Dict[str, Any]:
             this.emit("failed", message=result["error"]["message"])
             this.interrupted = isinstance(error, Terminated)
             if not this.interrupted:
-                with suppress(
-                    OSError, AgentError
-                ):  # a full disk; then a kill from here on counts as the cause
+                with suppress(OSError, AgentError):  # on a full disk a kill from here on counts as the cause
                     this.record(failed=result["error"])
             result.update(undo_all(this))
             return {**result, **this.notes}

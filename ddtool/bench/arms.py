@@ -115,8 +115,7 @@ def profile_of(arm: Arm, profile: Profile) -> Profile:
 def speculative(arm: Arm, profile: Profile) -> Speculative:
     if arm.algorithm == "NONE":
         return Speculative()
-    shape = profile.drafter.shape if profile.drafter else None
-    block = profile.speculative.block_size or (shape.block_size if shape else None)
+    block = block_of(profile)
     try:
         return Speculative(algorithm=arm.algorithm, block_size=block, budget=arm.budget, topk=arm.topk)
     except ValidationError as error:
@@ -124,6 +123,12 @@ def speculative(arm: Arm, profile: Profile) -> Speculative:
             f"{arm.name}: {error.errors()[0]['msg']}",
             hint="--set speculative.block_size=8, as the drafter has it",
         ) from None
+
+
+def block_of(profile: Profile) -> int | None:
+    """Tokens of the drafter's block, the known one included, as far as profile and checkpoint say."""
+    shape = profile.drafter.shape if profile.drafter else None
+    return profile.speculative.block_size or (shape.block_size if shape else None)
 
 
 def left_out(arm: Arm, profile: Profile) -> list[str]:

@@ -16,8 +16,6 @@ from ddtool.bench.on_host import Measurement
 from ddtool.bench.passes import PLAIN, Design
 from ddtool.bench.store import Folder, read_json
 from ddtool.deploy import apply as transactions
-from ddtool.deploy.plan import current_release, folder
-from ddtool.deploy.release import release_step
 
 Json = dict[str, Any]
 ANSWERS = "judged.json"
@@ -81,11 +79,8 @@ def document(this: Measurement, run: Folder, asked: Sequence[Question]) -> Json:
         "questions": {key(prompt, said): {"prompt": prompt, "said": list(said)} for prompt, said in asked},
         "body": body,
     }
-    stop_s = (current_release(this.facts) or plain.release.meta)["stop_s"]
-    steps: list[Json] = [{"step": "safeguard"}]
-    if not plain.present:
-        where = folder(this.state, this.unit, plain.ident)
-        steps.append(release_step(plain.release, plain.ident, where, this.salt, time.time()))
-    steps.append({"step": "stop", "stop_s": stop_s, "restore": True})
-    steps += on_host.server_steps(this, plain, "plain, to judge near ties", work, begins=True)
+    steps = [
+        *on_host.opening(this, [plain], time.time()),
+        *on_host.server_steps(this, plain, "plain, to judge near ties", work, begins=True),
+    ]
     return transactions.temporary(on_host.KIND, this.unit, steps)

@@ -180,9 +180,16 @@ def fetch(agent: Agent, into: Folder) -> int:
     rows = agent.call("bench.list")
     there = next((int(row["bytes"]) for row in rows if row["run"] == into.path.name), 0)
     while into.size < there:
-        piece = agent.call("bench.fetch", run=into.path.name, offset=into.size)
-        into.append_copy(zlib.decompress(base64.b64decode(piece["data"])), piece["offset"])
+        at = into.size
+        data, _ = piece(agent, into.path.name, at)
+        into.append_copy(data, at)
     return there
+
+
+def piece(agent: Agent, run: str, offset: int, file: str = "samples.jsonl") -> tuple[bytes, int]:
+    """What a file of a run on the host has from a byte on, as much as one reply takes; and the file's size now."""
+    answer = agent.call("bench.fetch", run=run, offset=offset, file=file)
+    return zlib.decompress(base64.b64decode(answer["data"])), int(answer["size"])
 
 
 def folder_of(agent: Agent, name: str) -> Folder:

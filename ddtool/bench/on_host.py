@@ -65,14 +65,7 @@ class Measurement:
 
 
 def plan(this: Measurement, now_unix: float) -> Plan:
-    current = current_release(this.facts)
-    stop_s = (current or this.built[this.left[0].arm].release.meta)["stop_s"]
-    steps: list[dict[str, Any]] = [{"step": "safeguard"}]
-    for one in this.used:
-        if not one.present:
-            where = folder(this.state, this.unit, one.ident)
-            steps.append(release_step(one.release, one.ident, where, this.salt, now_unix))
-    steps.append({"step": "stop", "stop_s": stop_s, "restore": True})
+    steps = opening(this, this.used, now_unix)
     for number, visit in enumerate(this.left):
         steps += visit_steps(this, visit, begins=number == 0)
     return Plan(
@@ -84,6 +77,17 @@ def plan(this: Measurement, now_unix: float) -> Plan:
         outage=outage(this),
         warnings=list(this.warnings),
     )
+
+
+def opening(this: Measurement, used: Sequence[Built], now_unix: float) -> list[dict[str, Any]]:
+    """Write the releases that the host lacks, and stop the service until all of this is undone."""
+    releases = [
+        release_step(one.release, one.ident, folder(this.state, this.unit, one.ident), this.salt, now_unix)
+        for one in used
+        if not one.present
+    ]
+    stop_s = (current_release(this.facts) or used[0].release.meta)["stop_s"]
+    return [{"step": "safeguard"}, *releases, {"step": "stop", "stop_s": stop_s, "restore": True}]
 
 
 def visit_steps(this: Measurement, visit: Visit, *, begins: bool) -> list[dict[str, Any]]:

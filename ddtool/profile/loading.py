@@ -66,7 +66,7 @@ def _with_base(path: Path, search: Sequence[Path] | None) -> Marked:
             why="extends goes one level deep, so that a value's origin is one look away",
             hint=f"extend {base.data['extends']} and repeat what {base_path.stem} changes",
         )
-    _merge(base.data, child.data)
+    merge(base.data, child.data)
     base.marks.update(child.marks)
     return base
 
@@ -96,11 +96,11 @@ def _dashed(flag: str) -> str:
     return flag.removeprefix("--").replace("_", "-")
 
 
-def _merge(base: dict[str, Any], child: dict[str, Any]) -> None:
-    """Sections merge key by key; scalars and lists are replaced."""
+def merge(base: dict[str, Any], child: dict[str, Any]) -> None:
+    """Put `child` into `base`: sections merge key by key; scalars and lists are replaced."""
     for key, value in child.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):
-            _merge(base[key], value)
+            merge(base[key], value)
         else:
             base[key] = value
 

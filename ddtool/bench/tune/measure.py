@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -65,9 +63,8 @@ def fetch_trace(agent: Agent, folder: Folder) -> None:
     """Copy the host's trace. What stands under its name is whole."""
     aside = folder.path / f"{TRACE_FILE}.partial"
     with aside.open("wb") as file:
-        while True:
-            piece = agent.call("bench.fetch", run=folder.path.name, offset=file.tell(), file=TRACE_FILE)
-            file.write(zlib.decompress(base64.b64decode(piece["data"])))
-            if piece["next"] >= piece["size"]:
-                break
+        size = 1
+        while file.tell() < size:
+            data, size = host_run.piece(agent, folder.path.name, file.tell(), file=TRACE_FILE)
+            file.write(data)
     aside.replace(folder.path / TRACE_FILE)

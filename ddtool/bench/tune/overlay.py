@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import yaml
 
 from ddtool.bench.tune.trees import Shape
 from ddtool.profile import Profile, available
+from ddtool.profile.loading import merge
 
 Json = dict[str, Any]
 
@@ -24,7 +25,8 @@ def text(profile: Profile, shape: Shape, evidence: Sequence[str], beside: Path |
     changes = changed(profile, shape)
     if "extends" in own:
         base = located(str(own.pop("extends")), Path(profile.source), beside)
-        changes = merged(own, changes)
+        merge(own, changes)
+        changes = own
     else:
         base = located_profile(profile, beside)
     body = yaml.safe_dump({"extends": base, **changes}, sort_keys=False, allow_unicode=True, width=120)
@@ -46,14 +48,6 @@ def changed(profile: Profile, shape: Shape) -> Json:
     }
     engine = {} if provider == profile.engine.provider else {"engine": {"provider": provider}}
     return {**engine, "speculative": speculative}
-
-
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
-    result = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = merged(result[key], value) if both else value
-    return result
 
 
 def located_profile(profile: Profile, beside: Path | None) -> str:

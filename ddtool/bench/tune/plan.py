@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ddtool.bench import arms as all_arms
 from ddtool.bench.arms import Arm
 from ddtool.bench.passes import Design, Pass, Visit
 from ddtool.bench.tune.cost import Experts
@@ -23,13 +24,12 @@ STEPS = (
     48,
     65,
 )  # a GPU's tiles are multiples of 8 and 16: both sides of some are among them
-TOPK = 8
+TOPK = all_arms.TOPK
 
 
 def block_of(profile: Profile) -> int:
     """Tokens of the drafter's block, the known one included. Raises UsageError when nothing says it."""
-    shape = profile.drafter.shape if profile.drafter else None
-    block = profile.speculative.block_size or (shape.block_size if shape else None)
+    block = all_arms.block_of(profile)
     if block is None:
         raise UsageError(
             f"the profile {profile.name} has no drafter with a block size, and without one there is nothing to tune",
