@@ -40,8 +40,10 @@ class Cell:
         return {"key": self.key, **asdict(self)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Pass:
+    """One go of one arm over one cell: `tree:32/code-c1/v0/r2`."""
+
     arm: str
     cell: str
     visit: int
@@ -50,6 +52,14 @@ class Pass:
     @property
     def ident(self) -> str:
         return f"{self.arm}/{self.cell}/v{self.visit}/r{self.repeat}"
+
+    @classmethod
+    def parse(cls, text: str) -> Pass:
+        """Of its `ident`. Raises ValueError for anything else."""
+        arm, cell, visit, repeat = text.rsplit("/", 3)
+        if not arm or not cell or visit[:1] != "v" or repeat[:1] != "r":
+            raise ValueError(f"not a pass: {text!r}")
+        return cls(arm, cell, int(visit[1:]), int(repeat[1:]))
 
 
 @dataclass(frozen=True)

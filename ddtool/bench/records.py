@@ -8,30 +8,10 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from ddtool.bench.passes import Pass as PassId
 from ddtool.errors import DdtoolError
 
 Record = Mapping[str, Any]
-
-
-@dataclass(frozen=True, order=True)
-class PassId:
-    """One go of one arm over one cell: `tree:32/code-c1/v0/r2`."""
-
-    arm: str
-    cell: str
-    visit: int
-    repeat: int
-
-    @classmethod
-    def parse(cls, text: str) -> PassId:
-        """Raises ValueError for anything else. An arm's name may hold slashes, the other parts may not."""
-        arm, cell, visit, repeat = text.rsplit("/", 3)
-        if not arm or not cell or visit[:1] != "v" or repeat[:1] != "r":
-            raise ValueError(f"not a pass: {text!r}")
-        return cls(arm, cell, int(visit[1:]), int(repeat[1:]))
-
-    def __str__(self) -> str:
-        return f"{self.arm}/{self.cell}/v{self.visit}/r{self.repeat}"
 
 
 @dataclass(frozen=True)
@@ -137,7 +117,7 @@ def _add(attempt: _Attempt, record: Record, key: tuple[PassId, int]) -> None:
         attempt.end = record
     elif record["index"] in attempt.samples:
         raise DdtoolError(
-            f"request {record['index']} of pass {key[0]} was recorded twice in attempt {key[1]}",
+            f"request {record['index']} of pass {key[0].ident} was recorded twice in attempt {key[1]}",
             why="a sample that counts twice makes every rate wrong",
             hint="run the benchmark again; the file of samples is kept as it is",
         )
@@ -157,16 +137,16 @@ def _ended(
             ended[name] = ended.get(name, 0) + 1
     passes, warnings = [], []
     for name in sorted({name for name, _ in attempts} - set(latest)):
-        warnings.append(f"pass {name} did not end; it is not counted")
+        warnings.append(f"pass {name.ident} did not end; it is not counted")
     for name, attempt in latest.items():
         if ended[name] > 1:
-            warnings.append(f"pass {name} ended {ended[name]} times; the last is counted")
+            warnings.append(f"pass {name.ident} ended {ended[name]} times; the last is counted")
         if attempt.end is None or not attempt.samples:
-            warnings.append(f"pass {name} has no request; it is not counted")
+            warnings.append(f"pass {name.ident} has no request; it is not counted")
             continue
         missing = max(max(attempt.samples) + 1, requests.get(name.cell, 0)) - len(attempt.samples)
         if missing:
-            warnings.append(f"pass {name} lacks {missing} of its requests; it is not counted")
+            warnings.append(f"pass {name.ident} lacks {missing} of its requests; it is not counted")
             continue
         samples = tuple(attempt.samples[index] for index in sorted(attempt.samples))
         passes.append(Pass(name, attempt.begin, samples, attempt.end))

@@ -14,7 +14,6 @@ from support import mini
 from ddtool.bench import asked, passes
 from ddtool.bench.passes import Cell, Design, Visit
 from ddtool.bench.progress import Progress
-from ddtool.bench.records import PassId
 from ddtool.bench.workloads import Prompt, Workload
 from ddtool.errors import UsageError
 from ddtool.profile import load
@@ -59,7 +58,7 @@ def test_both_orders_measure_the_same_passes_each_once(made: Design) -> None:
     assert len(by_visit) == len(set(by_visit)) == count
     assert sorted(by_visit) == sorted(side_by_side)
     for ident in by_visit:
-        assert str(PassId.parse(ident)) == ident
+        assert passes.Pass.parse(ident).ident == ident
 
 
 @given(designs)
