@@ -14,6 +14,7 @@ from .bench_judge import Judge
 from .errors import Unhealthy
 from .gate import Gate
 from .load_gpu import Sampler
+from .load_tally import Tally
 from .run import Run
 from .service_steps import keep_evidence
 from .steps import Before, Step
@@ -86,40 +87,24 @@ def with_prompts(spec: Json, prompts: Dict[str, Json]) -> Json:
 
 
 class Progress:
-    """Takes a pass's lines: into the file, and as `pass` events `{pass, done, of, tok_s}` to whoever watches.
+    """Takes a pass's lines: into the file, and from time to time as `pass` events (load_tally) to whoever watches.
 
     `eager`: asked at the end, and kept in its line, where the server should decode with CUDA graphs and did not.
     """
 
     def __init__(self, run: Run, spec: Json, samples: bench.Samples, eager: Callable[[], bool]) -> None:
-        self._run, self._spec, self._samples, self._eager = run, spec, samples, eager
-        self._done = self._tokens = self._errors = 0
-        self._begun = self._told = time.monotonic()
+        self._run, self._samples, self._eager = run, samples, eager
+        self._tally = Tally(spec)
+        self._told = time.monotonic()
 
     def write(self, line: Json) -> None:
         if line["kind"] == "end" and self._eager():
             line = {**line, "eager": True}
         self._samples.write(line)
-        now = time.monotonic()
-        if line["kind"] == "begin":
-            self._begun = now
-        if line["kind"] == "sample":
-            self._done += 1
-            self._tokens += line["completion_tokens"]
-            self._errors += line["error"] is not None
+        said, now = self._tally.add(line), time.monotonic()
         if line["kind"] != "sample" or now - self._told >= EVERY_S:
             self._told = now
-            self._tell(line["seconds"] if line["kind"] == "end" else now - self._begun)
-
-    def _tell(self, seconds: float) -> None:
-        self._run.emit(
-            "pass",
-            **{"pass": self._spec["pass"]},
-            done=self._done,
-            of=len(self._spec["requests"]),
-            errors=self._errors,
-            tok_s=round(self._tokens / seconds, 1) if seconds > 0 else None,
-        )
+            self._run.emit("pass", **said)
 
 
 def run_stoppable(spec: Json, progress: Progress, gpu: Sampler, service: Gate) -> None:

@@ -11,7 +11,6 @@ The servers live side by side, so arms alternate strictly, pass by pass.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ddtool.agent import client, load
+from ddtool.agent.load_tally import Tally
 from ddtool.bench import fingerprint, passes, run, taint
 from ddtool.bench import judge as bench_judge
 from ddtool.bench.lossless import Ask
@@ -163,13 +163,9 @@ def measure(
                 raise load.Stopped(f"stopped before {one.ident}")
             server = servers[one.arm]
             at = {"address": server.address, "port": server.port, "api_key": server.api_key}
-            told = Told(write, spec, on_event)
+            full = {**spec, **at, "server": {"url": server.url, **about[one.arm]}}
             try:
-                load.run_pass(
-                    {**spec, **at, "server": {"url": server.url, **about[one.arm]}},
-                    told,
-                    stop or threading.Event(),
-                )
+                load.run_pass(full, telling(write, Tally(spec), on_event), stop or threading.Event())
             except load.NoServer as error:
                 raise ConnectionLost(
                     f"{one.arm} at {server.url} cannot be measured: {error}",
@@ -177,34 +173,14 @@ def measure(
                 ) from error
 
 
-class Told:
-    """Hands a pass's lines on, and says how far it is: `pass` events as the host's step has them."""
+def telling(write: Callable[[Json], None], tally: Tally, on_event: OnEvent) -> Callable[[Json], None]:
+    """Writes a pass's lines, and says after each how far it is: `pass` events as the host's step has them."""
 
-    def __init__(self, write: Callable[[Json], None], spec: Json, on_event: OnEvent) -> None:
-        self._write, self._spec, self._on_event = write, spec, on_event
-        self._done = self._tokens = self._errors = 0
-        self._begun = time.monotonic()
+    def line(line: Json) -> None:
+        write(line)
+        on_event({"event": "pass", **tally.add(line)})
 
-    def __call__(self, line: Json) -> None:
-        self._write(line)
-        if line["kind"] == "begin":
-            self._begun = time.monotonic()
-        elif line["kind"] == "sample":
-            self._done += 1
-            self._tokens += line["completion_tokens"]
-            self._errors += line["error"] is not None
-        seconds = line["seconds"] if line["kind"] == "end" else time.monotonic() - self._begun
-        self._on_event(
-            {
-                "event": "pass",
-                "pass": self._spec["pass"],
-                "done": self._done,
-                "of": len(self._spec["requests"]),
-                "errors": self._errors,
-                "tok_s": round(self._tokens / seconds, 1) if seconds > 0 else None,
-                "seconds": seconds,
-            }
-        )
+    return line
 
 
 def judge(servers: Mapping[str, Server], workloads: Mapping[str, Workload]) -> Ask | None:
