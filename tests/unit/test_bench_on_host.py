@@ -120,6 +120,17 @@ def test_a_prompt_travels_once_and_arrives_in_every_pass(profile: Profile, facts
     assert sent == passes.specs(this.left[0].passes, this.design, this.workloads, {})
 
 
+def test_a_chat_stands_in_the_plan_once_too() -> None:
+    chat = {"messages": [{"role": "user", "content": "say it"}]}
+    asked_for = {"index": 0, "prompt": "0" * 16, "body": {**chat, "sampling_params": {"max_new_tokens": 8}}}
+    specs = [
+        {"pass": f"plain/a-c1/v0/r{repeat}", "requests": [asked_for], "warmup": []} for repeat in range(2)
+    ]
+    prompts, lean = on_host.packed(specs)
+    assert prompts == {"0" * 16: chat} and "say it" not in json.dumps(lean)
+    assert [with_prompts(spec, prompts) for spec in lean] == specs
+
+
 def test_losslessness_is_announced_and_judged_by_one_more_start_of_plain(
     profile: Profile, facts: dict[str, Any], tmp_path: Path
 ) -> None:
