@@ -33,7 +33,8 @@ OnEvent = Callable[[Json], None]
 LOOK_S = 20.0
 JUDGE_S = 120.0
 NO_PROFILE = "no profile"
-# What decides a server's speed, and what chats become there, of all that /server_info tells, beside speculative_*. No secret is among them.
+# What decides a server's speed, and what chats become there, of all that /server_info tells, beside speculative_*.
+# No secret is among them.
 TELLING = (
     "model_path", "tp_size", "dp_size", "ep_size", "dtype", "quantization", "kv_cache_dtype",
     "attention_backend", "sampling_backend", "page_size", "disable_radix_cache", "disable_cuda_graph",
