@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
+    ctx: typer.Context,
     profile: ProfileArg = None,
     arms: given.ArmsOpt = None,
     workload: given.WorkloadsOpt = None,
@@ -51,7 +52,7 @@ def bench(
     On the host each arm's server is started in turn, and the deployed service is put back at the end, or wherever it
     breaks off. The profile's objective is judged: exit 8 when it is missed.
     """
-    from ddtool.cli import bench_files, bench_run, bench_url
+    from ddtool.cli import bench_again, bench_files, bench_run, bench_url
     from ddtool.errors import UsageError
 
     if (resume is not None) + attach + (url is not None) > 1:
@@ -74,8 +75,10 @@ def bench(
         "lossless": lossless,
     }
     if attach:
+        bench_again.check_nothing_planned(ctx, "--attach")
         bench_run.attach(where, show)
     elif resume is not None:
+        bench_again.check_nothing_planned(ctx, f"--resume {resume}")
         bench_run.resume(resume, where, show)
     elif url:
         bench_url.new(url, arms, workload or ["code"], wanted, where, show)

@@ -1,11 +1,38 @@
-"""What to type after a benchmark or a tuning run broke off, or its link did."""
+"""A run that goes on after it broke off, or its link did: what to type then, and what cannot be typed with it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import typer
+
     from ddtool.bench.store import Folder
+
+# By name of the parameter, of `bench` and of `tune`: a run has its plan from its beginning.
+PLANNING = {
+    *("arms", "workload", "concurrency", "rate", "tokens", "prompts", "repeats", "visits", "temperature"),
+    *("seed", "ignore_eos", "warm_cache", "slo", "lossless", "context", "widths"),
+}
+
+
+def check_nothing_planned(ctx: typer.Context, by: str) -> None:
+    """Raises UsageError for options that say what to measure, beside `by`, whose run says so itself."""
+    from ddtool.errors import UsageError
+
+    typed = [
+        item.opts[0] for item in ctx.command.params if item.name in PLANNING and _is_typed(ctx, item.name)
+    ]
+    if typed:
+        raise UsageError(
+            f"{by} has the plan of its run, and takes no {', '.join(typed)}",
+            hint=f"ddtool {ctx.info_name} {by} alone; without {by.split()[0]} a new run begins",
+        )
+
+
+def _is_typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def kept(folder: Folder) -> str:

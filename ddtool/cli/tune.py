@@ -13,6 +13,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tune(
+    ctx: typer.Context,
     profile: ProfileArg = None,
     concurrency: given.TunedConcurrencyOpt = None,
     context: given.ContextOpt = None,
@@ -39,7 +40,7 @@ def tune(
     every budget. Then the best one is run against its neighbours and the chain, and that measurement decides. Each
     start is an outage, which the plan says beforehand. docs/tune.md has the formulas.
     """
-    from ddtool.cli import bench_files, tune_run
+    from ddtool.cli import bench_again, bench_files, tune_run
     from ddtool.cli.bench_run import Show, Where
     from ddtool.errors import UsageError
 
@@ -49,8 +50,10 @@ def tune(
     where = Where(profile, host, tuple(overrides or ()), dry_run=dry_run, yes=yes, drain=drain)
     show = Show(report=report, json=json)
     if from_run is not None:
+        bench_again.check_nothing_planned(ctx, f"--from {from_run}")
         tune_run.from_run(from_run, where, show, out)
     elif resume is not None:
+        bench_again.check_nothing_planned(ctx, f"--resume {resume}")
         tune_run.resume(resume, where, show, out)
     else:
         wanted = {

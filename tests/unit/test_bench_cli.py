@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,29 @@ def test_bad_words_are_exit_2_and_nobody_is_called(
 ) -> None:
     assert ddtool(monkeypatch, "bench", str(mini.PROFILE), "--host", "host.invalid", *words) == 2
     assert store.runs() == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bench", "--resume", "2026"],
+        ["bench", "--attach"],
+        ["tune", "--resume", "2026"],
+        ["tune", "--from", "2026"],
+    ],
+)
+def test_a_run_that_goes_on_takes_no_other_plan(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also not one that says what is the default."""
+    own = ["--lossless", "--arms", "chain"] if words[0] == "bench" else ["--widths", "9"]
+    more = ["--concurrency", "4", "--tokens", "256", "--repeats", "7", *own]
+    assert ddtool(monkeypatch, *words, *more, "--host", "host.invalid", "--json") == 2
+    error = json.loads(capfd.readouterr().out)["error"]
+    assert {word for word in more if word.startswith("--")} == set(
+        re.findall("--[a-z]+", error["message"])
+    ) - {words[1]}
+    assert error["hint"].startswith(f"ddtool {' '.join(words)} alone")
 
 
 def test_compare_of_what_is_not_there(
