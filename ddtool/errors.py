@@ -31,10 +31,12 @@ class DdtoolError(Exception):
         self.message = message
         self.why = why
         self.hint = hint
+        self.found: dict[str, Any] = {}  # by name: what the command had found before it failed
 
     def data(self) -> dict[str, Any]:
         """As JSON data, in every `--json` that tells of an error."""
         return {
+            **self.found,
             "class": type(self).__name__,
             "message": self.message,
             "why": self.why,

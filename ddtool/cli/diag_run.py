@@ -111,12 +111,13 @@ def carried_out(deployment: Deployment, plan: Plan) -> dict[str, Any]:
 
 
 def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
-    """The outcome, then the error if the host could not be put back."""
+    """The outcome, then the error if the host could not be put back; to a program the error has the outcome."""
     from ddtool.cli import output, progress
     from ddtool.deploy import crashes
     from ddtool.deploy.apply import raise_for
     from ddtool.deploy.experiment import with_verdict
     from ddtool.diagnostics import consent
+    from ddtool.errors import DdtoolError
 
     seen = result.get("experiment")
     if seen is not None:
@@ -124,9 +125,12 @@ def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
         seen = with_verdict(seen)
         if not json:
             tell(seen)
-    raise_for(result)
-    state = deployment.diagnostics()
-    consent.check_as_recorded(state)
+    try:
+        raise_for(result)
+        consent.check_as_recorded(deployment.diagnostics())
+    except DdtoolError as error:
+        error.found = {"experiment": seen} if seen is not None else {}
+        raise
     if json:
         about = {"unit": deployment.unit, "host": deployment.host, "round_trips": deployment.round_trips}
         output.emit("diag.run", {**about, "ok": True, **(seen or {}), "put_back": put_back(result)})

@@ -112,6 +112,63 @@ def test_no_verb_and_an_error_of_a_host(
     assert found["error"]["why"] and found["error"]["hint"]
 
 
+class Experimented:
+    """A deployment whose last experiment ended as `result` says, after which a file of the host is as `state` says."""
+
+    host, unit, profile, round_trips = "h", "sglang-x", None, 3
+
+    def __init__(self, result: dict[str, Any], state: str = "baseline") -> None:
+        self.agent, self._result, self._state = self, result, state
+
+    def __call__(self, profile: object, host: str) -> Experimented:
+        return self
+
+    def __enter__(self) -> Experimented:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stream(self, op: str) -> Iterator[dict[str, Any]]:
+        yield {"event": "done", "result": self._result}
+
+    def diagnostics(self) -> dict[str, Any]:
+        return {"files": [{"file": "a.py", "state": self._state}]}
+
+
+SEEN = {"outcome": "fired", "conclusion": "confirmed", "evidence": None}
+NOT_UNDONE = {
+    "ok": False,
+    "error": {"class": "Unhealthy", "message": "the disk is full"},
+    "rolled_back": False,
+    "undo_problems": ["a.py"],
+}
+
+
+@pytest.mark.parametrize(
+    ("experimented", "kind", "outcome"),
+    [
+        (Experimented({**NOT_UNDONE, "experiment": SEEN}), "DdtoolError", SEEN),
+        (Experimented({"ok": True, "experiment": SEEN}, state="foreign"), "Drift", SEEN),
+        (Experimented(NOT_UNDONE), "DdtoolError", None),  # it had no outcome yet
+    ],
+)
+def test_a_host_that_could_not_be_put_back_hides_no_outcome(
+    experimented: Experimented,
+    kind: str,
+    outcome: dict[str, Any] | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ddtool.cli.options.selected", lambda *_: (None, "h"))
+    monkeypatch.setattr("ddtool.deploy.deployment.Deployment", experimented)
+    experimented._result["kind"] = "diag run"
+    status, found, _ = run(capsys, monkeypatch, "diag", "run", "--attach", "--json")
+    error = found["error"]
+    assert found["schema"] == "ddtool.error/1" and error["class"] == kind and error["exit_code"] == status
+    assert error.get("experiment") == outcome
+
+
 def test_an_answer_that_is_not_yes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
