@@ -53,10 +53,8 @@ def bench(
     breaks off. The profile's objective is judged: exit 8 when it is missed.
     """
     from ddtool.cli import bench_again, bench_files, bench_run, bench_url
-    from ddtool.errors import UsageError
 
-    if (resume is not None) + attach + (url is not None) > 1:
-        raise UsageError("--resume, --attach and --url exclude each other", hint="ddtool bench --help")
+    bench_again.check(ctx)
     bench_files.check({"--report": report})
     show = bench_run.Show(report=report, json=json)
     where = bench_run.Where(profile, host, tuple(overrides or ()), dry_run=dry_run, yes=yes, drain=drain)
@@ -75,10 +73,8 @@ def bench(
         "lossless": lossless,
     }
     if attach:
-        bench_again.check_nothing_planned(ctx, "--attach")
         bench_run.attach(where, show)
     elif resume is not None:
-        bench_again.check_nothing_planned(ctx, f"--resume {resume}")
         bench_run.resume(resume, where, show)
     elif url:
         bench_url.new(url, arms, workload or ["code"], wanted, where, show)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,30 +10,40 @@ if TYPE_CHECKING:
 
     from ddtool.bench.store import Folder
 
-# By name of the parameter, of `bench` and of `tune`: a run has its plan from its beginning.
+# Parameters of `bench` and `tune`: how a run begins otherwise than as a new one on the host, of which one can be typed,
+WAYS = {"resume", "attach", "from_run", "url"}
+# and what it measures, which a run that is there already knows itself.
 PLANNING = {
     *("arms", "workload", "concurrency", "rate", "tokens", "prompts", "repeats", "visits", "temperature"),
     *("seed", "ignore_eos", "warm_cache", "slo", "lossless", "context", "widths"),
 }
 
 
-def check_nothing_planned(ctx: typer.Context, by: str) -> None:
-    """Raises UsageError for options that say what to measure, beside `by`, whose run says so itself."""
+def check(ctx: typer.Context) -> None:
+    """Raises UsageError for two ways to begin, and for options that say what to measure beside a run that knows."""
     from ddtool.errors import UsageError
 
-    typed = [
-        item.opts[0] for item in ctx.command.params if item.name in PLANNING and _is_typed(ctx, item.name)
-    ]
-    if typed:
+    ways, planned = _typed(ctx, WAYS), _typed(ctx, PLANNING)
+    if len(ways) > 1:
         raise UsageError(
-            f"{by} has the plan of its run, and takes no {', '.join(typed)}",
-            hint=f"ddtool {ctx.info_name} {by} alone; without {by.split()[0]} a new run begins",
+            f"{' and '.join(ways.values())} exclude each other", hint=f"ddtool {ctx.info_name} --help"
         )
+    for name, option in ways.items():
+        if planned and name != "url":
+            by = option if ctx.params[name] is True else f"{option} {ctx.params[name]}"
+            raise UsageError(
+                f"{by} has the plan of its run, and takes no {', '.join(planned.values())}",
+                hint=f"ddtool {ctx.info_name} {by} alone; without {option} a new run begins",
+            )
 
 
-def _is_typed(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def _typed(ctx: typer.Context, names: Collection[str]) -> dict[str, str]:
+    """Those parameters that were typed → their options."""
+    options = {item.name: item.opts[0] for item in ctx.command.params if item.name in names}
+    sources = {name: ctx.get_parameter_source(name) for name in options}
+    return {
+        name: options[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"
+    }
 
 
 def kept(folder: Folder) -> str:

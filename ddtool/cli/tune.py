@@ -42,18 +42,14 @@ def tune(
     """
     from ddtool.cli import bench_again, bench_files, tune_run
     from ddtool.cli.bench_run import Show, Where
-    from ddtool.errors import UsageError
 
-    if resume is not None and from_run is not None:
-        raise UsageError("--resume and --from exclude each other", hint="ddtool tune --help")
+    bench_again.check(ctx)
     bench_files.check({"--report": report, "--out": out})
     where = Where(profile, host, tuple(overrides or ()), dry_run=dry_run, yes=yes, drain=drain)
     show = Show(report=report, json=json)
     if from_run is not None:
-        bench_again.check_nothing_planned(ctx, f"--from {from_run}")
         tune_run.from_run(from_run, where, show, out)
     elif resume is not None:
-        bench_again.check_nothing_planned(ctx, f"--resume {resume}")
         tune_run.resume(resume, where, show, out)
     else:
         wanted = {
