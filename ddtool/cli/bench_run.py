@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ddtool.cli import bench_files as files
-from ddtool.cli import options, output
+from ddtool.cli import options, output, plans
 from ddtool.cli.bench_again import attaching, going_on, kept, resuming
 
 if TYPE_CHECKING:
@@ -129,27 +129,42 @@ def carry_out(
     said: str,
 ) -> None:
     """Show the plan, ask, measure, and give the result."""
+    done = measured(deployment, measurement, folder, where, show, said)
+    if done is not None:
+        finish(done, show, judge_on_host(deployment, measurement, done, yes=True))
+
+
+def measured(
+    deployment: Deployment,
+    measurement: Measurement,
+    folder: Folder | None,
+    where: Where,
+    show: Show,
+    said: str,
+    question: str = "Measure this",
+) -> Folder | None:
+    """Show the plan and what is `said` of it, ask, measure. `folder`: of a run that goes on. None with --dry-run."""
     import time
 
     from ddtool.bench import host_run, on_host
     from ddtool.bench.store import Folder
-    from ddtool.cli import plans
     from ddtool.deploy.drain import drained
 
     plan = drained(on_host.plan(measurement, time.time()), where.drain)
     if where.dry_run or not show.json:
         plans.show(plan, deployment.host, show.json, deployment.round_trips)
-        output.words(said)
+        if said:
+            output.words(said)
         for taint in measurement.about["taints"]:
             output.words(f"taint: {taint}", "yellow")
     if where.dry_run:
-        return
-    output.confirm(f"Measure this on {deployment.host}?", where.yes)
+        return None
+    output.confirm(f"{question} on {deployment.host}?", where.yes)
     transaction = host_run.document(plan)
     folder = folder or Folder.create(measurement.about)
-    output.words(f"run {folder.path.name}, kept in {folder.path}")
+    output.words(f"run {folder.path.name}, kept in {folder.path}; {resuming(folder)} goes on with it")
     watched(deployment, measurement, transaction, folder)
-    finish(folder, show, judge_on_host(deployment, measurement, folder, yes=True))
+    return folder
 
 
 def watched(
@@ -170,7 +185,7 @@ def watched(
         crashes.tell(deployment.agent, deployment.unit, deployment.profile, result, watch.event)
         output.words(kept(folder), "bold")
     raise_for(result)
-    output.words(put_back(result), "green")
+    output.words(f"put back: {plans.put_back(result)}", "green")
 
 
 def followed(
@@ -192,13 +207,6 @@ def followed(
         host_run.fetch(agent, folder)
         output.words(kept(folder), "bold")
         raise
-
-
-def put_back(result: Mapping[str, Any]) -> str:
-    restored = result.get("restored")
-    return (
-        f"put back: {restored} started again" if restored else "put back: the service is stopped, as it was"
-    )
 
 
 def attach(where: Where, show: Show) -> None:
@@ -230,7 +238,7 @@ def attach(where: Where, show: Show) -> None:
         if not result["ok"]:
             output.words(kept(folder), "bold")
         raise_for(result)
-        output.words(put_back(result), "green")
+        output.words(f"put back: {plans.put_back(result)}", "green")
         if "judged" in result:
             host_judge.keep(folder, result["judged"])
         left = without(visits(Design.from_json(folder.run["plan"])), folder.done())

@@ -112,7 +112,7 @@ def carried_out(deployment: Deployment, plan: Plan) -> dict[str, Any]:
 
 def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
     """The outcome, then the error if the host could not be put back; to a program the error has the outcome."""
-    from ddtool.cli import output, progress
+    from ddtool.cli import output, plans, progress
     from ddtool.deploy import crashes
     from ddtool.deploy.apply import raise_for
     from ddtool.deploy.experiment import with_verdict
@@ -133,14 +133,9 @@ def report(deployment: Deployment, result: dict[str, Any], json: bool) -> None:
         raise
     if json:
         about = {"unit": deployment.unit, "host": deployment.host, "round_trips": deployment.round_trips}
-        output.emit("diag.run", {**about, "ok": True, **(seen or {}), "put_back": put_back(result)})
+        output.emit("diag.run", {**about, "ok": True, **(seen or {}), "put_back": plans.put_back(result)})
     else:
-        output.words(f"put back: {put_back(result)}, every managed file as before", "green")
-
-
-def put_back(result: Mapping[str, Any]) -> str:
-    restored = result.get("restored")
-    return f"{restored} started again" if restored else "the service is stopped, as it was"
+        output.words(f"put back: {plans.put_back(result)}, every managed file as before", "green")
 
 
 def tell(seen: Mapping[str, Any]) -> None:

@@ -80,6 +80,12 @@ def hits(requests: Mapping[str, Any] | None, drain_s: float) -> str:
     return f"; {count} in flight now ({split}), which a stop cuts off: --drain SECONDS waits for them"
 
 
+def put_back(result: Mapping[str, Any]) -> str:
+    """What a transaction that undoes itself left."""
+    restored = result.get("restored")
+    return f"{restored} started again" if restored else "the service is stopped, as it was"
+
+
 def tell_drained(result: Mapping[str, Any]) -> None:
     """What a drain waited for, and what the stop cut off all the same."""
     seen = result.get("drained")

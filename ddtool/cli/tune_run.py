@@ -120,7 +120,7 @@ def _both(
     fit = measure.prepare(deployment, design, loaded, typed=typed, how=how, traced=traced, resumed=resumed)
     folder = resumed
     if fit.left:
-        folder = _carry_out(deployment, fit, folder, where, show, "Measure this", _then(deployment))
+        folder = bench_run.measured(deployment, fit, folder, where, show, _then(deployment))
         if folder is None:
             return
         measure.fetch_trace(deployment.agent, folder)
@@ -130,9 +130,8 @@ def _both(
     made = _verification(deployment, found, design, loaded, {**how, "verifies": folder.path.name}, second)
     if made.left:
         _say(found)
-        done = _carry_out(
-            deployment, made, second, where, show, "Run the answer against its neighbours", "", folder
-        )
+        question = "Run the answer against its neighbours"
+        done = bench_run.measured(deployment, made, second, where, show, "", question)
         if done is None:
             return
         second = done
@@ -175,44 +174,6 @@ def _verification(
     about = {key: value for key, value in how.items() if key != "tune"}
     only, typed = {name: loaded[name]}, [how["tune"]["typed"]]
     return host_run.prepare(deployment, design, only, typed=typed, how=about, resumed=resumed)
-
-
-def _carry_out(
-    deployment: Deployment,
-    made: Measurement,
-    folder: Folder | None,
-    where: Where,
-    show: Show,
-    question: str,
-    then: str,
-    first: Folder | None = None,
-) -> Folder | None:
-    """Show the plan, ask, measure. None with --dry-run. first: the run that this one verifies."""
-    import time
-
-    from ddtool.bench import host_run, on_host
-    from ddtool.bench.store import Folder
-    from ddtool.cli import plans
-    from ddtool.deploy.drain import drained
-
-    planned = drained(on_host.plan(made, time.time()), where.drain)
-    if where.dry_run or not show.json:
-        plans.show(planned, deployment.host, show.json, deployment.round_trips)
-        for taint in made.about["taints"]:
-            output.words(f"taint: {taint}", "yellow")
-        if then:
-            output.words(then)
-    if where.dry_run:
-        return None
-    output.confirm(f"{question} on {deployment.host}?", where.yes)
-    transaction = host_run.document(planned)
-    folder = folder or Folder.create(made.about)
-    resumable = (first or folder).path.name
-    output.words(
-        f"run {folder.path.name}, kept in {folder.path}; ddtool tune --resume {resumable} goes on with it"
-    )
-    bench_run.watched(deployment, made, transaction, folder)
-    return folder
 
 
 def _second_of(folder: Folder) -> Folder | None:
