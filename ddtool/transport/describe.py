@@ -67,10 +67,11 @@ def describe(config: SshConfig, environ: Mapping[str, str], hops: Sequence[SshCo
 
 def _known(config: SshConfig) -> list[knownhosts.Entry]:
     """With what KnownHostsCommand says. Where it fails, so does the connection, and that tells why."""
+    files = knownhosts.load(config.known_hosts)
     try:
-        return hostkey.known(config, Deadline(TIMEOUT_S))
+        return [*files, *hostkey.told(config, Deadline(TIMEOUT_S))]
     except HostError:
-        return knownhosts.load(config.known_hosts)
+        return files
 
 
 def _options(config: SshConfig, environ: Mapping[str, str]) -> tuple[sources.Trail, list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ import paramiko
 from paramiko.packet import Packetizer
 
 from ddtool.errors import ConnectionLost, HostError
-from ddtool.transport import hostkey
+from ddtool.transport import hostkey, knownhosts
 from ddtool.transport.dial import Deadline, Report
 from ddtool.transport.sshconfig import SshConfig
 from ddtool.transport.text import last_lines, printable
@@ -64,14 +64,15 @@ def handshake(
     """
     transport = _Transport(sock, packetizer_class=_Packetizer)
     try:
-        entries = hostkey.known(config, deadline)
+        files = knownhosts.load(config.known_hosts)
+        entries = [*files, *hostkey.told(config, deadline)]
         _restrict(transport, config)
         supported = transport.get_security_options().key_types
         transport.host_key_algorithms = hostkey.preferred_algorithms(config, entries, supported)
         _exchange_keys(transport, config, deadline)
         report("key exchange", printable(f"{transport.remote_version}, {transport.host_key_type}"))
         host = hostkey.shown(transport.get_remote_server_key())
-        entry = hostkey.verify(config, hostkey.known(config, deadline, host), host)
+        entry = hostkey.verify(config, [*files, *hostkey.told(config, deadline, host)], host)
         report("host key", f"{host}; {'its authority is' if entry.marker else 'known'} in {entry.place}")
     except BaseException:
         end(transport)

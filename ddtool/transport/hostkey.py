@@ -50,15 +50,14 @@ def names(config: SshConfig) -> tuple[str, ...]:
     return knownhosts.lookup_names(config.hostname, config.port, config.host_key_alias)
 
 
-def known(config: SshConfig, deadline: Deadline, host: Shown | None = None) -> list[Entry]:
-    """What known_hosts and KnownHostsCommand say; the command is asked once more when the host has shown its key."""
+def told(config: SshConfig, deadline: Deadline, host: Shown | None = None) -> list[Entry]:
+    """What KnownHostsCommand says before the host has shown its key, and, with `host`, after that."""
     name, tokens = names(config)[0], {**hostcommand.BEFORE_THE_KEY, "H": config.hostname}
     if host:
         whole = host.whole or host.key
         blob = base64.b64encode(whole.blob).decode()
         tokens = {"I": "HOSTNAME", "H": name, "f": host.key.fingerprint, "t": whole.type, "K": blob}
-    told = hostcommand.lines(config, name, tokens, deadline.remaining())
-    return [*knownhosts.load(config.known_hosts), *told]
+    return hostcommand.lines(config, name, tokens, deadline.remaining())
 
 
 def _bare_name(config: SshConfig) -> str:
