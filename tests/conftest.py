@@ -21,6 +21,8 @@ def scrubbed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         for kind in ("CONFIG", "CACHE", "DATA", "STATE"):
             patch.setenv(f"XDG_{kind}_HOME", str(home / kind.lower()))
         patch.setenv("NO_COLOR", "1")
+        patch.delenv("FORCE_COLOR", raising=False)  # to rich, a file is a terminal then
+        patch.setenv("LC_ALL", "C.UTF-8")  # in C, tables have no bars and dashes of Unicode
         yield
 
 
