@@ -38,7 +38,9 @@ def public(path: Path) -> str:
 def certify(authority: Path, key: Path, *options: str) -> Path:
     """A certificate for the key pair `key`, beside it. `options` are ssh-keygen's: -h, -n NAMES, -V VALIDITY, …"""
     subprocess.run(
-        ["ssh-keygen", "-q", "-s", str(authority), "-I", key.name, *options, f"{key}.pub"], check=True
+        ["ssh-keygen", "-q", "-s", str(authority), "-I", key.name, *options, f"{key}.pub"],
+        check=True,
+        env={**os.environ, "TZ": "UTC"},  # of the dates of -V
     )
     return Path(f"{key}-cert.pub")
 
@@ -66,8 +68,6 @@ class Sshd:
         folder.mkdir(parents=True, exist_ok=True)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        self.port = free_port()
-        self._address = address
         certificates = [path for key in host_keys if (path := Path(f"{key}-cert.pub")).exists()]
         self.log = folder / "sshd.log"
         (folder / "authorized_keys").write_text("".join(f"{line}\n" for line in authorized))
@@ -75,22 +75,25 @@ class Sshd:
         config.write_text(
             "".join(f"HostKey {key}\n" for key in host_keys)
             + "".join(f"HostCertificate {path}\n" for path in certificates)
-            + f"Port {self.port}\nListenAddress {address}\nPidFile none\nStrictModes no\nUsePAM no\n"
+            + f"ListenAddress {address}\nPidFile none\nStrictModes no\nUsePAM no\n"
             + f"AuthorizedKeysFile {folder}/authorized_keys\nPasswordAuthentication no\nLogLevel VERBOSE\n"
             + f"SetEnv HOME={folder}\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nPrintMotd no\n{options}"
         )
-        self._process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(self.log)])
-        self._wait()
-
-    def _wait(self) -> None:
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"sshd did not start: {self.log.read_text()}")
-            with contextlib.suppress(OSError), socket.create_connection((self._address, self.port), 1):
+        for _ in range(5):  # another process may take a port that was free a moment ago
+            self.port = free_port()
+            words = [SSHD, "-D", "-f", str(config), "-E", str(self.log), "-p", str(self.port)]
+            self._process = subprocess.Popen(words)
+            if self._listens():
                 return
+        raise RuntimeError(f"sshd did not start: {self.log.read_text()}")
+
+    def _listens(self) -> bool:
+        """Whether it came up. Its log says so: what answers on the port may be another process."""
+        while self._process.poll() is None:
+            if self.log.exists() and "Server listening on" in self.log.read_text():
+                return True
             time.sleep(0.01)
-        raise RuntimeError("sshd does not listen")
+        return False
 
     def __enter__(self) -> Sshd:
         return self
@@ -175,7 +178,7 @@ def ssh_agent(folder: Path, *keys: Path) -> Iterator[str]:
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
     environ = {**os.environ, "SSH_AUTH_SOCK": str(path)}
     try:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         # Status 2: nobody answers there yet. The socket is in its place a moment before that.
         while subprocess.run(["ssh-add", "-l"], capture_output=True, env=environ).returncode == 2:
             assert time.monotonic() < end, "ssh-agent does not answer"

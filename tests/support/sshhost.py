@@ -92,7 +92,7 @@ def new_threads(before: list[threading.Thread]) -> list[threading.Thread]:
     """Threads that came since and do not end: a cancelled timer takes a moment."""
     new = [thread for thread in threading.enumerate() if thread not in before]
     for thread in new:
-        thread.join(0.5)
+        thread.join(10)
     return [thread for thread in new if thread.is_alive()]
 
 
