@@ -218,7 +218,7 @@ def test_a_stop_leaves_nothing_of_what_was_in_flight(server: SseServer) -> None:
     begun = time.monotonic()
     with pytest.raises(load.Stopped):
         load.run_pass({**spec, "concurrency": 4}, write, stop)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20  # they are silent for 30 s
     assert [line["kind"] for line in lines] == ["begin", "sample"]
 
 

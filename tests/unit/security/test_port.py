@@ -29,7 +29,7 @@ class Stranger(threading.Thread):
             while True:
                 peer, _ = self.socket.accept()
                 with peer:
-                    peer.settimeout(1.0)
+                    peer.settimeout(60)
                     self.heard += peer.recv(4096)
                     if not self._drip:
                         peer.sendall(self._answer)
@@ -86,7 +86,7 @@ def test_a_peer_that_drips_is_left_at_the_deadline() -> None:
     begun = time.monotonic()
     with pytest.raises(OSError, match=r"timed out|whole answer|broken answer"):
         client.request("127.0.0.1", stranger.port, "/health", timeout=0.5)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 10  # it drips without end
     stranger.socket.close()
 
 
