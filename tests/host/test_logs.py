@@ -16,7 +16,7 @@ from types import ModuleType
 
 import pytest
 from support import mini
-from support.remote import output, until
+from support.remote import output, ssh, until
 
 from ddtool.deploy.session import open_agent
 from ddtool.journal.follow import LinkEvent, Request, follow
@@ -69,6 +69,18 @@ def writer(host: Sandbox) -> Iterator[Sandbox]:
 
 def numbers(records: list[Record]) -> list[int]:
     return [int(record.text.rpartition(" ")[2]) for record in records if "] number " in record.text]
+
+
+def write_all(host: Sandbox) -> None:
+    """The writer starts and ends; all that it says, and systemd of it, is in the journal."""
+
+    def said(text: str) -> bool:
+        return ssh(host, f"journalctl -q -o cat -u {UNIT} | grep -q '{text}'").returncode == 0
+
+    output(host, f"systemctl start {UNIT}")
+    until(lambda: said("number 500$"), timeout=60)
+    output(host, f"touch {STOP}")
+    until(lambda: said("^total ") and said("Deactivated"), timeout=60)
 
 
 def reading(host: Sandbox, **options: object) -> Iterator[Record]:
@@ -260,7 +272,7 @@ def test_the_first_lines_of_a_unit_without_a_record_are_not_lost(writer: Sandbox
 
 
 def test_selections(writer: Sandbox) -> None:
-    output(writer, f"systemctl start {UNIT}; sleep 1; touch {STOP}; sleep 0.5")
+    write_all(writer)
     everything = list(reading(writer))
     assert numbers(everything) == list(range(1, len(numbers(everything)) + 1))
     # journald reads two sockets: systemd's word may come a few lines after the service's first or before its last.
@@ -293,7 +305,7 @@ def cli(host: Sandbox, *options: str) -> list[str]:
 
 
 def test_the_command_prints_people_and_programs_what_they_need(writer: Sandbox) -> None:
-    output(writer, f"systemctl start {UNIT}; sleep 0.5; touch {STOP}; sleep 0.5")
+    write_all(writer)
     options = {"capture_output": True, "text": True, "timeout": 60}
     shown = subprocess.run(cli(writer, "-n", "40"), **options)
     assert (shown.returncode, shown.stderr) == (0, "")
