@@ -88,7 +88,10 @@ def compare(
         str, typer.Argument(help="The run to hold against it: ratios are this one's over that one's.")
     ],
     force: Annotated[
-        bool, typer.Option("--force", help="Although cards, prompts or lengths differ; says so.")
+        bool,
+        typer.Option(
+            "--force", help="Although cards, prompts, temperatures, lengths or --ignore-eos differ; says so."
+        ),
     ] = False,
     json: JsonOpt = False,
 ) -> None:

@@ -70,8 +70,8 @@ WidthsOpt = Annotated[
     typer.Option(
         "--widths",
         metavar="N,…",
-        help="Tokens of a verify, a tree's budget and the root; each is a server start. Default: eight, "
-        "from the block to 65.",
+        help="Tokens of a verify, a tree's budget and the root; each is a server start. Default: from the block to "
+        "65, eight for a block of 8.",
         show_default=False,
     ),
 ]
