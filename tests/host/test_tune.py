@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from support import mini
 from support.cli import here
-from support.remote import output, ssh
+from support.remote import output
+from support.service import UNIT, active
 
 from ddtool import profile as profiles
 from ddtool.bench import store
@@ -23,7 +24,6 @@ from ddtool.sandbox import Sandbox
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(600)]
 
-UNIT = "sglang-mini"
 ARGS, HTTP = "sglang/srt/server_args.py", "sglang/srt/entrypoints/http_server.py"
 FLAG = '"speculative_num_draft_tokens": None,'
 DRAFTER = """
@@ -65,7 +65,7 @@ def with_drafter() -> dict[str, bytes]:
     for old, new in (
         ("class Server(", DRAFTER),
         ("-(-count // ACCEPT_LENGTH)", "-(-(count - 1) // gain(args)[0]) or 1"),
-        ('        text = "".join(', '        trace(meta["id"], count)\n        text = "".join('),
+        ('        text = "".join(" "', '        trace(meta["id"], count)\n        text = "".join(" "'),
         (
             "        step = ACCEPT_LENGTH if",
             "        args = self.server.args\n        step = gain(args)[0] if",
@@ -142,7 +142,7 @@ def test_from_widths_and_a_trace_to_a_verified_overlay(
         33,
         "plugin",
     )
-    assert ssh(deployed, f"systemctl is-active {UNIT}").stdout.strip() == "active"
+    assert active(deployed) == "active"
     assert "every-token" not in output(deployed, f"systemctl show -p Environment {UNIT}")
 
     fit = next(folder for folder in store.runs() if folder.run["run"] == said["run"])
