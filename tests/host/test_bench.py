@@ -14,8 +14,9 @@ import pytest
 from support import mini
 from support.cli import DDTOOL
 from support.cli import here as ddtool
-from support.remote import output, ssh, until
-from support.tree import differences, snapshot, without_times
+from support.remote import output
+from support.service import at_rest, look
+from support.tree import differences, snapshot
 
 from ddtool.bench import store
 from ddtool.bench.store import Folder
@@ -23,12 +24,6 @@ from ddtool.sandbox import Sandbox
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
-UNIT = "sglang-mini"
-# What ddtool keeps for itself: no file that it manages, and all of it may grow.
-OWN = tuple(
-    f"/var/lib/ddtool/{name}"
-    for name in ("txn", "evidence", "agent", "audit", "lock", "reserve", "crash", "bench")
-)
 SHORT = ["--tokens", "12", "--arms", "plain,chain"]
 
 
@@ -55,22 +50,6 @@ def before(deployed: Sandbox, was: dict[str, Any]) -> Iterator[None]:
     yield
     at_rest(deployed)
     assert look(deployed) == was
-
-
-def at_rest(host: Sandbox) -> None:
-    """No executor runs, and nothing settles."""
-    units = "systemctl list-units --all --plain --no-legend 'ddtool-*'"
-    until(lambda: "ddtool-" not in output(host, units), timeout=60)
-
-
-def look(host: Sandbox) -> dict[str, Any]:
-    tree = {
-        path: about
-        for path, about in without_times(snapshot(host)).items()
-        if "__pycache__" not in path and not path.startswith(OWN)
-    }
-    active = ssh(host, f"systemctl is-active {UNIT}").stdout.strip()
-    return {**tree, "active": active, "enabled": output(host, f"systemctl is-enabled {UNIT} || true")}
 
 
 def bench(*args: str, status: int = 0) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support import doctored, mini
-from support.remote import output, ssh, until
+from support import doctored, mini, service
+from support.remote import output, until
 
 from ddtool import profile
 from ddtool.deploy import apply as transactions
@@ -24,7 +24,6 @@ from ddtool.sandbox import Sandbox
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
-UNIT = "sglang-mini"
 KEY = "sentinel-7f3a"
 REQUESTS = 12
 TOKENS = 30  # 10 verify steps of the mini service
@@ -71,7 +70,7 @@ class Bench:
         """One transaction: the service stops, starts, is measured, and is put back. Returns its result."""
         with self.connect() as deployment:
             deployment.settle(on_event)
-            release = deployment.agent.call("releases", unit_name=UNIT)[0]
+            release = deployment.agent.call("releases", unit_name=service.UNIT)[0]
             begins = {"gate": release["gate"], "stop_s": release["stop_s"]}
             about = {"schema": "ddtool.bench.run/1", "run": run}
             steps = [
@@ -87,7 +86,7 @@ class Bench:
                     **begins,
                 },
             ]
-            document = {**transactions.transaction("bench", UNIT, steps), "temporary": True}
+            document = {**transactions.transaction("bench", service.UNIT, steps), "temporary": True}
             return transactions.watch(deployment.agent.stream("txn.run", plan=document), on_event, "")
 
     def fetch(self, run: str) -> bytes:
@@ -102,9 +101,8 @@ class Bench:
 
     def at_rest(self) -> None:
         """No executor runs, and the service is up as before."""
-        units = "systemctl list-units --all --plain --no-legend 'ddtool-*'"
-        until(lambda: "ddtool-" not in output(self.host, units), timeout=60)
-        until(lambda: ssh(self.host, f"systemctl is-active {UNIT}").stdout.strip() == "active", timeout=30)
+        service.at_rest(self.host)
+        until(lambda: service.active(self.host) == "active", timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +228,7 @@ def test_a_stop_leaves_whole_lines(bench: Bench) -> None:
             stopping.append(threading.Thread(target=stop, args=(ident,)))
             stopping[0].start()
 
-    result = bench.run(run, passes(seconds=6), once_it_runs)
+    result = bench.run(run, passes(seconds=12), once_it_runs)
     stopping[0].join()
     assert not result["ok"] and "stopped" in result["error"]["message"] and result["rolled_back"]
     data = bench.fetch(run)
@@ -244,9 +242,9 @@ def test_a_service_that_dies_ends_the_pass_and_says_so(bench: Bench) -> None:
 
     def kill(event: Event) -> None:
         if event["event"] == "pass" and event["done"] and not killed:
-            killed.append(output(bench.host, f"systemctl kill -s KILL {UNIT}"))
+            killed.append(output(bench.host, f"systemctl kill -s KILL {service.UNIT}"))
 
-    result = bench.run(run, passes(seconds=6), kill)
+    result = bench.run(run, passes(seconds=12), kill)
     assert not result["ok"] and result["error"]["class"] == "Unhealthy", result
     assert "during the benchmark" in result["error"]["message"] and result["evidence"]
     assert 0 < check_broken(bench.fetch(run), passes()[0]["pass"], 1) < REQUESTS

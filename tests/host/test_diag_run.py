@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from support import doctored, mini, minidiag
 from support.cli import here as ddtool
-from support.remote import output, ssh, until
-from support.tree import snapshot, without_times
+from support.remote import output, until
+from support.service import active, at_rest, look
 
 from ddtool import profile
 from ddtool.deploy import experiment
@@ -26,7 +26,6 @@ from ddtool.sandbox import Sandbox
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
 
-UNIT = "sglang-mini"
 CASE = {
     "fired": ["env.MINI_CRASH=on_generate"],
     "crashed elsewhere": ["env.MINI_CRASH=after_replay"],
@@ -35,10 +34,6 @@ CASE = {
     "hung at the start": ["env.MINI_HANG=start", "service.deadlines.start_s=2"],
     "other failure first": ["env.MINI_CRASH=start"],
 }
-# What ddtool keeps for itself: no file that it manages, and all of it may grow.
-OWN = tuple(
-    f"/var/lib/ddtool/{name}" for name in ("txn", "evidence", "agent", "audit", "lock", "reserve", "crash")
-)
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +59,6 @@ def before(deployed: Sandbox, was: dict[str, Any]) -> Iterator[None]:
     """The test ends with every managed file and the service as they were before the first one."""
     yield
     assert look(deployed) == was
-
-
-def look(host: Sandbox) -> dict[str, Any]:
-    tree = {
-        path: about
-        for path, about in without_times(snapshot(host)).items()
-        if "__pycache__" not in path and not path.startswith(OWN)
-    }
-    return {**tree, "active": active(host), "enabled": output(host, f"systemctl is-enabled {UNIT} || true")}
-
-
-def active(host: Sandbox) -> str:
-    return ssh(host, f"systemctl is-active {UNIT}").stdout.strip()
 
 
 def run_args(case: str, *more: str) -> list[str]:
@@ -170,8 +152,7 @@ class Watched:
 
 def over(host: Sandbox) -> None:
     """Wait until no executor runs any more, and nothing is left to settle."""
-    units = "systemctl list-units --all --plain --no-legend 'ddtool-*'"
-    until(lambda: "ddtool-" not in output(host, units), timeout=60)
+    at_rest(host)
     # As the agent sees it: a plan with a whole line in its journal has begun, and is not over.
     begun = (
         "cd /var/lib/ddtool/txn; for plan in */plan.json; do "
