@@ -7,10 +7,22 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
+from ddtool.bench import asked, passes
+from ddtool.bench.workloads import Workload
+from ddtool.profile import Profile
+
 Json = dict[str, Any]
 unhurried = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )  # on a machine that others use
+
+
+def designed(
+    profile: Profile | None, arms: Sequence[str], **changed: Any
+) -> tuple[passes.Design, dict[str, Workload]]:
+    """asked.design() of the workload `code`, short but for what is changed."""
+    short = {"concurrency": "1,4", "rate": None, "tokens": 12, "repeats": 2, "visits": 2, "temperature": None}
+    return asked.design(profile, arms, ["code"], **{**short, **changed})
 
 
 def cell(key: str = "code-c1", **changes: Any) -> Json:

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from support import mini, mini_server
+from support.bench_run import designed
 from support.cli import here as ddtool
 
 from ddtool.agent import load
-from ddtool.bench import asked, by_url, run, store
+from ddtool.bench import by_url, run, store
 from ddtool.bench.by_url import Server
 from ddtool.bench.store import Folder
 from ddtool.errors import ConnectionLost, UsageError
@@ -46,16 +47,8 @@ def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(servers: dict[str, Server], **changed: Any) -> tuple[Folder, Any]:
-    wanted: dict[str, Any] = {
-        "concurrency": "1,4",
-        "rate": None,
-        "tokens": 12,
-        "repeats": 2,
-        "visits": 2,
-        "temperature": None,
-    }
     sampling = changed.pop("sampling", {})
-    design, loaded = asked.design(None, list(servers), ["code"], **{**wanted, **changed})
+    design, loaded = designed(None, list(servers), **changed)
     design = replace(design, sampling=sampling)
     return by_url.prepare(servers, design, loaded, ["code"]), loaded
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from support import mini
+from support.bench_run import designed
 
 from ddtool.agent.bench_steps import with_prompts
 from ddtool.bench import arms as all_arms
-from ddtool.bench import asked, fingerprint, host_judge, on_host, passes, run, store, taint
+from ddtool.bench import fingerprint, host_judge, on_host, passes, run, store, taint
 from ddtool.bench.host_run import numbered
 from ddtool.bench.on_host import Built, Measurement
 from ddtool.bench.store import Folder
@@ -42,16 +43,8 @@ def facts(profile: Profile) -> dict[str, Any]:
 def measurement(
     profile: Profile, facts: dict[str, Any], done: tuple[str, ...] = (), **changed: Any
 ) -> Measurement:
-    wanted: dict[str, Any] = {
-        "concurrency": "1,4",
-        "rate": None,
-        "tokens": 12,
-        "repeats": 2,
-        "visits": 2,
-        "temperature": None,
-    }
     names = ["plain", "chain"]
-    design, loaded = asked.design(profile, names, ["code"], **{**wanted, **changed})
+    design, loaded = designed(profile, names, **changed)
     built: dict[str, Built] = {}
     current = next((item for item in facts["releases"] if item["role"] == "current"), None)
     for name in names:

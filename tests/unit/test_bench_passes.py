@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import mini
+from support.bench_run import designed
 
 from ddtool.bench import asked, passes
 from ddtool.bench.passes import Cell, Design, Visit
@@ -185,16 +186,8 @@ def test_how_many_prompts_a_pass_has(
 
 class TestAsked:
     def made(self, *overrides: str, **changed: Any) -> Design:
-        wanted: dict[str, Any] = {
-            "concurrency": None,
-            "rate": None,
-            "tokens": 64,
-            "repeats": 5,
-            "visits": 2,
-            "temperature": None,
-        }
         profile = load("k26-ddtree", overrides)
-        found, _ = asked.design(profile, ["plain", "tree:32"], ["code"], **{**wanted, **changed})
+        found, _ = designed(profile, ["plain", "tree:32"], **{"concurrency": None, "repeats": 5, **changed})
         return found
 
     def test_defaults(self) -> None:
@@ -242,17 +235,7 @@ class TestAsked:
             asked.load_all(["code,chat", "code"], None, 1)
 
     def test_with_url_an_arm_is_any_name(self) -> None:
-        found, _ = asked.design(
-            load(str(mini.PROFILE)),
-            ["mine", "chain"],
-            ["code"],
-            concurrency="2",
-            rate=None,
-            tokens=8,
-            repeats=1,
-            visits=1,
-            temperature=None,
-        )
+        found, _ = designed(load(str(mini.PROFILE)), ["mine", "chain"])
         assert found.own == "chain"
 
 

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.bench_run import designed
 from support.cli import data, ddtool
 from support.tuning import Machine, texts, trace_lines, traced_pass
 
@@ -36,16 +37,8 @@ def folder(
 ) -> Path:
     profile = profiles.load("k26-ddtree")
     concurrency = ",".join(map(str, loads))
-    design, _ = asked.design(
-        profile,
-        arms,
-        ["code"],
-        concurrency=concurrency,
-        rate=None,
-        tokens=64,
-        repeats=repeats,
-        visits=1,
-        temperature=0.0,
+    design, _ = designed(
+        profile, arms, concurrency=concurrency, tokens=64, repeats=repeats, visits=1, temperature=0.0
     )
     about = {
         "schema": "ddtool.bench.run/1", "run": name, "profile": "k26-ddtree", "host": "gpu1",
@@ -214,17 +207,7 @@ class TestPlan:
             plan.widths(typed, 8)
 
     def test_the_trace_is_one_pass_of_the_cheapest_tree_with_its_switches(self):
-        design, _ = asked.design(
-            self.profile,
-            ["chain"],
-            ["code"],
-            concurrency="1,4",
-            rate=None,
-            tokens=64,
-            repeats=2,
-            visits=1,
-            temperature=0.0,
-        )
+        design, _ = designed(self.profile, ["chain"])
         visit = plan.traced_visit(design, "code")
         (one,) = visit.passes
         assert one.ident.startswith("trace/code-c")
