@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from . import disk, executor
+from . import disk, executor, lock
 from .registry import Context
 from .run import PROGRESS, is_dead, transactions
 
@@ -14,6 +14,10 @@ WHO = "ddtool on this host"
 
 def settle(ctx: Context) -> int:
     """Undo or finish what a killed executor left, as an ordinary transaction without steps; 0 when there is nothing."""
+    if lock.holder(
+        ctx
+    ):  # whose own transaction looks dead from here, and who settled the others before it began
+        return 0
     dead = [folder for folder in sorted(transactions(ctx).glob("*")) if is_dead(folder)]
     if not dead:
         return 0

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from ddtool.agent import disk, executor
+from ddtool.agent import disk, executor, lock
 from ddtool.agent.errors import AgentError, Unhealthy
 from ddtool.agent.registry import Context
 from ddtool.agent.run import PROGRESS, Run
+from ddtool.agent.settle import settle
 from ddtool.agent.steps import STEPS, Before, Step
 
 KILLED = "its executor was killed"
@@ -92,3 +93,14 @@ def test_a_disk_without_room_for_the_reason_is_undone_nevertheless(
     assert Acts.undone == [False]
     result = json.loads((ctx.state / "txn/0001/result.json").read_text())
     assert result["error"]["message"] == "it does not start" and result["rolled_back"]
+
+
+def test_the_host_settles_what_was_killed_and_not_what_runs(ctx: Context) -> None:
+    """The unit of the transaction before ends while the next one has begun."""
+    with pytest.raises(Kill):
+        run(ctx, "a", [{"step": "act", "error": None}])
+    with lock.hold(ctx, {"txn": "a", "kind": "restart", "unit": "unit", "who": "test", "since_unix": 0}):
+        assert settle(ctx) == 0
+        assert [folder.name for folder in (ctx.state / "txn").iterdir()] == ["a"] and Acts.undone == []
+    assert settle(ctx) == 0 and Acts.undone == [True]
+    assert len(list((ctx.state / "txn").iterdir())) == 2
