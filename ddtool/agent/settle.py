@@ -14,9 +14,7 @@ WHO = "ddtool on this host"
 
 def settle(ctx: Context) -> int:
     """Undo or finish what a killed executor left, as an ordinary transaction without steps; 0 when there is nothing."""
-    if lock.holder(
-        ctx
-    ):  # whose own transaction looks dead from here, and who settled the others before it began
+    if lock.holder(ctx):  # whose own transaction looks dead from here; it settled all others before it began
         return 0
     dead = [folder for folder in sorted(transactions(ctx).glob("*")) if is_dead(folder)]
     if not dead:
