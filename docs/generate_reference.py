@@ -17,6 +17,7 @@ Data goes to stdout, words to stderr. `--json` prints one object with a `schema`
 When it fails, that object is `{"schema": "ddtool.error/1", "error": {class, message, why, hint, exit_code}}`, and the
 words are on stderr as well; only `doctor ssh` has it among its steps. `diag run` has its outcome in it as `experiment`
 where the host could not be put back afterwards.
+An option that another one beside it would have ignored is refused (exit 2); `--yes` and `--json` never are.
 `NO_COLOR` is honoured; without a terminal nothing prompts. Without `-p`, the profile is `DDTOOL_PROFILE`, else the one
 that `ddtool deploy` made current. Without `--host`, the host is `DDTOOL_HOST`, else the profile's binding.
 

@@ -88,7 +88,7 @@ def main() -> None:
     atexit.register(gc.freeze)  # or Python looks for cycles in all that was imported before it ends: 70 ms
     as_json = "--json" in sys.argv[1:]
     try:
-        sys.exit(application(sys.argv[1:])(standalone_mode=not as_json))
+        sys.exit(application(sys.argv[1:])(prog_name="ddtool", standalone_mode=not as_json))
     except DdtoolError as error:
         fail(error, as_json)
     except BAD_ARGUMENTS as error:

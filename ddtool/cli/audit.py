@@ -41,7 +41,10 @@ def audit(
 ) -> None:
     """Who did what to the service, when, from where, and how it ended: as the host wrote it down."""
     from ddtool.cli import options, output
+    from ddtool.errors import UsageError
 
+    if everything and unit:
+        raise UsageError("--all is of every service, and --unit of one", hint="choose one")
     if lines is None and since is None:
         lines = LINES
     with options.viewed(profile, host, unit) as viewing:

@@ -77,7 +77,7 @@ def bench(
     elif resume is not None:
         bench_run.resume(resume, where, show)
     elif url:
-        bench_url.new(url, arms, workload or ["code"], wanted, where, show)
+        bench_url.new(url, workload or ["code"], wanted, where, show)
     else:
         bench_run.on_host(arms, workload or ["code"], wanted, where, show)
 

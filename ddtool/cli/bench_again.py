@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
+
+from ddtool.cli import typed
 
 if TYPE_CHECKING:
     import typer
 
     from ddtool.bench.store import Folder
 
-# Parameters of `bench` and `tune`: how a run begins otherwise than as a new one on the host, of which one can be typed,
-WAYS = {"resume", "attach", "from_run", "url"}
-# and what it measures, which a run that is there already knows itself.
-PLANNING = {
-    *("arms", "workload", "concurrency", "rate", "tokens", "prompts", "repeats", "visits", "temperature"),
-    *("seed", "ignore_eos", "warm_cache", "slo", "lossless", "context", "widths"),
-}
+# Parameters of `bench` that say what is measured of an arm.
+MEASURED = (
+    *("workload", "concurrency", "rate", "tokens", "prompts", "repeats", "visits", "temperature"),
+    *("seed", "ignore_eos", "warm_cache", "slo", "lossless"),
+)
+ARMS_RUN = "the arms are the servers named, which run and go on"
+HAS_PLAN = "the run has its plan"
 
 
 def check(ctx: typer.Context) -> None:
-    """Raises UsageError for two ways to begin, and for options that say what to measure beside a run that knows."""
-    from ddtool.errors import UsageError
-
-    ways, planned = _typed(ctx, WAYS), _typed(ctx, PLANNING)
-    if len(ways) > 1:
-        raise UsageError(
-            f"{' and '.join(ways.values())} exclude each other", hint=f"ddtool {ctx.info_name} --help"
-        )
-    for name, option in ways.items():
-        if planned and name != "url":
-            by = option if ctx.params[name] is True else f"{option} {ctx.params[name]}"
-            raise UsageError(
-                f"{by} has the plan of its run, and takes no {', '.join(planned.values())}",
-                hint=f"ddtool {ctx.info_name} {by} alone; without {option} a new run begins",
-            )
-
-
-def _typed(ctx: typer.Context, names: Collection[str]) -> dict[str, str]:
-    """Those parameters that were typed → their options."""
-    options = {item.name: item.opts[0] for item in ctx.command.params if item.name in names}
-    sources = {name: ctx.get_parameter_source(name) for name in options}
-    return {
-        name: options[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"
-    }
+    """Raises UsageError for what `bench` and `tune` would ignore when they begin otherwise than with a new run on the
+    host."""
+    typed.only(ctx, "attach", "profile", "host", "overrides", "report", why=HAS_PLAN)
+    typed.only(ctx, "from_run", "profile", "overrides", "report", "out", why=f"{HAS_PLAN}; no host is asked")
+    there = ("profile", "host", "overrides", "drain", "dry_run")
+    typed.only(ctx, "resume", *there, "report", "out", why=HAS_PLAN)
+    typed.only(ctx, "url", *MEASURED, "profile", "overrides", "dry_run", "report", why=ARMS_RUN)
+    if ctx.params.get("url"):
+        typed.needs(ctx, "profile", "overrides")
 
 
 def kept(folder: Folder) -> str:

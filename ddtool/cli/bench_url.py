@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddtool.cli import options, output
-from ddtool.cli.bench_again import kept
+from ddtool.cli.bench_again import ARMS_RUN, kept
 from ddtool.cli.bench_run import Show, Where, finish, typed_profile
 
 if TYPE_CHECKING:
@@ -19,21 +19,15 @@ if TYPE_CHECKING:
 
 def new(
     pairs: Sequence[str],
-    arms: str | None,
     workload: Sequence[str],
     wanted: Mapping[str, Any],
     where: Where,
     show: Show,
 ) -> None:
-    """A new run against servers that run already. `arms`: of --arms, which has nothing to say here."""
+    """A new run against servers that run already."""
     from ddtool.bench import asked
     from ddtool.bench import by_url as urls
-    from ddtool.errors import UsageError
 
-    if arms:
-        raise UsageError(
-            "with --url the arms are the servers named", hint="--url chain=URL --url tree:32=URL"
-        )
     profile = options.profile_of(where.profile, list(where.overrides)) if where.profile else None
     servers = urls.parse(pairs, api_key_of(profile))
     design, loaded = asked.design(profile, list(servers), workload, **wanted)
@@ -69,7 +63,14 @@ def again(pairs: Sequence[str], folder: Folder, design: Design, where: Where, sh
     from ddtool.bench import asked, fingerprint, run
     from ddtool.bench import by_url as urls
     from ddtool.bench.passes import alternating
+    from ddtool.errors import UsageError
 
+    ignored = [option for option, given in (("--host", where.host), ("--drain", where.drain)) if given]
+    if ignored:
+        typed = f"--resume {folder.path.name}"
+        raise UsageError(
+            f"{typed} would ignore {', '.join(ignored)}", why=ARMS_RUN, hint=f"ddtool bench {typed}"
+        )
     profile = options.profile_of(where.profile, list(where.overrides)) if where.profile else None
     servers = urls.parse(pairs, api_key_of(profile))
     loaded = asked.load_all(folder.run["workloads"], profile, design.seed)

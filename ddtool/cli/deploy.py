@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def deploy(
+    ctx: typer.Context,
     profile: ProfileArg = None,
     host: HostOpt = None,
     overrides: SetOpt = None,
@@ -46,8 +47,11 @@ def deploy(
     json: JsonOpt = False,
 ) -> None:
     """Put a profile on its host: plan, confirm, apply, and wait until it really generates."""
-    from ddtool.cli import options, output, plans, progress
+    from ddtool.cli import options, output, plans, progress, typed
 
+    typed.only(ctx, "offline", "profile", "overrides", "dry_run", "facts", why="no host is asked")
+    typed.only(ctx, "attach", "profile", "host", "overrides", why="the transaction has its plan")
+    typed.needs(ctx, "offline", "facts")
     if offline:
         from ddtool.deploy.offline import plan_offline
 

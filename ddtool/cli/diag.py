@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ddtool.cli import diag_run, diag_show
+from ddtool.cli import diag_run, diag_show, typed
 from ddtool.cli.options import (
     AlsoOpt,
     DrainOpt,
@@ -65,6 +65,7 @@ def list_patches(json: JsonOpt = False) -> None:
 
 @app.command()
 def enable(
+    ctx: typer.Context,
     names: Annotated[list[str], typer.Argument(help="Diagnostics to put into the installed SGLang.")],
     restart: RestartOpt = False,
     drain: DrainOpt = 0,
@@ -81,6 +82,7 @@ def enable(
     from ddtool.deploy.toggle import toggle_request
     from ddtool.diagnostics.definition import load
 
+    typed.needs(ctx, "restart", "drain")
     patches = [load(name).to_json() for name in names]
 
     def request(deployment: Deployment) -> dict[str, Any]:
@@ -91,6 +93,7 @@ def enable(
 
 @app.command()
 def disable(
+    ctx: typer.Context,
     names: Annotated[list[str], typer.Argument(help="Diagnostics to take out again.")],
     restart: RestartOpt = False,
     drain: DrainOpt = 0,
@@ -104,6 +107,8 @@ def disable(
 ) -> None:
     """Take diagnostics out; files with none left are their baseline again, byte for byte."""
     from ddtool.deploy.toggle import toggle_request
+
+    typed.needs(ctx, "restart", "drain")
 
     def request(deployment: Deployment) -> dict[str, Any]:
         return toggle_request(deployment.profile.engine.venv, disable=names, force=force)
@@ -218,6 +223,7 @@ def status(
 
 
 def restore(
+    ctx: typer.Context,
     to: Annotated[
         str, typer.Option("--to", help="baseline, wheel, or an adopted baseline's name.")
     ] = "baseline",
@@ -239,6 +245,8 @@ def restore(
 ) -> None:
     """Every managed file back to its recorded baseline, proven by hash."""
     from ddtool.deploy.wheels import wanted_from
+
+    typed.needs(ctx, "restart", "drain")
 
     def request(deployment: Deployment) -> dict[str, Any]:
         venv = deployment.profile.engine.venv

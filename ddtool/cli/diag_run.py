@@ -38,6 +38,7 @@ AttachOpt = Annotated[
 
 
 def run(
+    ctx: typer.Context,
     name: NameArg = None,
     request: RequestOpt = None,
     load: LoadOpt = 1,
@@ -58,14 +59,15 @@ def run(
     The service starts as the profile says, without restarts and without rollback; also a configuration that was never
     deployed, because it crashes. Ctrl-C ends the experiment early. Exit 0 whatever the outcome.
     """
-    from ddtool.cli import options, output, plans, progress
+    from ddtool.cli import options, output, plans, progress, typed
     from ddtool.deploy import experiment
     from ddtool.deploy.deployment import Deployment
     from ddtool.deploy.drain import drained
     from ddtool.diagnostics.definition import load as load_patch
     from ddtool.errors import UsageError
 
-    if attach == (name is not None):
+    typed.only(ctx, "attach", "profile", "host", "overrides", why="the experiment has its plan")
+    if name is None and not attach:
         raise UsageError("name the diagnostic, or use --attach", hint="ddtool diag list")
     patch = load_patch(name) if name is not None else None
     chosen, where = options.selected(profile, overrides, host)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def show(
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="The diagnostic's name.")],
     diff: Annotated[
         bool, typer.Option("--diff", help="Print what it changes, for `git apply` in your own repository.")
@@ -34,15 +35,14 @@ def show(
     json: JsonOpt = False,
 ) -> None:
     """One diagnostic: what it shows, its events, its cost, and the code that it inserts."""
-    from ddtool.cli import output
+    from ddtool.cli import output, typed
     from ddtool.diagnostics.definition import load
-    from ddtool.errors import UsageError
+    from ddtool.diagnostics.diff import is_local
 
+    typed.needs(ctx, "diff", "against", "profile", "host")
+    if against is not None and is_local(against):
+        typed.only(ctx, "against", "diff", why="no host is asked")
     patch = load(name)
-    if against is not None and not diff:
-        raise UsageError(
-            "--against says where a diff starts", hint=f"ddtool diag show {name} --diff --against {against}"
-        )
     if diff:
         print_diff(patch, diff_of(patch, against or "baseline", profile, host), json)
     elif json:

@@ -73,6 +73,8 @@ def logs(
 
     if json and raw:
         raise UsageError("--json and --raw are two forms of output", hint="choose one")
+    if since is not None and after_cursor is not None:
+        raise UsageError("--since and --after-cursor are two places to begin", hint="choose one")
     if lines is None and since is None and after_cursor is None:
         lines = LINES
     show = _printer(json, raw)

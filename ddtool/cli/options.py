@@ -95,6 +95,11 @@ def viewed(name: str | None, host: str | None, unit: str | None) -> Viewing:
     from ddtool.errors import UsageError
     from ddtool.profile.bind import host_for
 
+    if unit and host and name:
+        raise UsageError(
+            f"--unit {unit} and --host {host} are enough: --profile {name} would be ignored",
+            hint="leave --profile out",
+        )
     named = host or os.environ.get("DDTOOL_HOST")
     if unit and named:
         return Viewing(host_for("", host, os.environ), unit, None)

@@ -39,7 +39,8 @@ class Look:
     def run(self, verb: str) -> str:
         if self.by_unit and verb.startswith(LOOKING):
             return f"ddtool {verb}" + ("" if "--unit" in verb else f" --unit {self.unit}") + self._at()
-        return f"ddtool {verb}" + (f" -p {self.profile}" if self.profile else "") + self._at()
+        enough = "--unit" in verb and self.host  # no profile is needed then, and none is taken
+        return f"ddtool {verb}" + (f" -p {self.profile}" if self.profile and not enough else "") + self._at()
 
     def deploy(self, *flags: str) -> str:
         return self.run_on("deploy", *flags)

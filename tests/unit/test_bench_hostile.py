@@ -190,6 +190,9 @@ class TestResume:
         }
         folder = Folder.create({**RUN, **about, "profile": "p", "host": "h"})
         assert ddtool(monkeypatch, "bench", "--resume", str(folder.path)) == 3, "nobody answers there"
+        capfd.readouterr()
+        assert ddtool(monkeypatch, "bench", "--resume", str(folder.path), "--host", "h", "--drain", "9") == 2
+        assert "would ignore --host, --drain" in capfd.readouterr().err
         one = {"pass": "chain/code-c1/v0/r0", "attempt": 1}
         with Writer(folder.samples_path) as write:
             write({"kind": "begin", **one, "unix": 1.0, "warm": "flushed"})

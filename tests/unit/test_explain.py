@@ -334,6 +334,8 @@ def test_commands_name_what_is_not_this_operators_default() -> None:
     assert told("absent", **there).next_command == "ddtool deploy k26 --host gpu1"
     assert told("fine", lock(), **there).next_command == "ddtool deploy k26 --attach --host gpu1"
     assert told("fine", lock("bench"), **there).next_command == "ddtool bench k26 --attach --host gpu1"
+    other = told("absent", put(services=["other"]), **there)
+    assert other.next_command == "ddtool status --unit other --host gpu1", "which takes no -p"
     assert told("orphans", **there).next_command == "ssh gpu1 'kill -9 1661'"
 
 
