@@ -136,4 +136,5 @@ def main() -> None:
     print("RESULT " + json.dumps(answers))
 
 
-main()
+if __name__ == "__main__":
+    main()

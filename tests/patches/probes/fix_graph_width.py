@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -33,6 +34,15 @@ def worker(draft: bool, algorithm: str, given: int, budget: int | None, model: s
 def v1_width(module: ModuleType, runner: Any) -> int:
     """What CudaGraphRunner.__init__ asks batch sizes for."""
     asked: list[int] = []
+    with v1_world(module, asked):
+        made = object.__new__(module.CudaGraphRunner)
+        fakes.until_stopped(lambda: module.CudaGraphRunner.__init__(made, runner))
+    assert asked == [made.num_tokens_per_bs]
+    return asked[0]
+
+
+def v1_world(module: ModuleType, asked: list[int]) -> AbstractContextManager[None]:
+    """CudaGraphRunner.__init__ goes up to its question for batch sizes, and its width is then in `asked`."""
 
     def ask(_: object, width: int) -> None:
         asked.append(width)
@@ -46,11 +56,7 @@ def v1_width(module: ModuleType, runner: Any) -> int:
     stand_ins |= {"is_dsa_enable_prefill_cp": MagicMock(), "is_mla_prefill_cp_enabled": MagicMock()}
     stand_ins |= {"should_record_nolora_graph": MagicMock(), "get_batch_sizes_to_capture": ask}
     nothing = SimpleNamespace(from_server_args=lambda _: None)
-    with fakes.replaced(module, DllmConfig=nothing, **stand_ins):
-        made = object.__new__(module.CudaGraphRunner)
-        fakes.until_stopped(lambda: module.CudaGraphRunner.__init__(made, runner))
-    assert asked == [made.num_tokens_per_bs]
-    return asked[0]
+    return fakes.replaced(module, DllmConfig=nothing, **stand_ins)
 
 
 def v2_width(module: ModuleType, runner: Any) -> int:

@@ -44,6 +44,18 @@ def worker(seen: list[Any]) -> MagicMock:
 
 
 def draft(module: ModuleType, this: MagicMock) -> None:
+    batch, given = round_of()
+    if hasattr(module, "DFlashWorker"):
+        batch.batch_size = lambda: REQUESTS
+        fakes.until_stopped(lambda: module.DFlashWorker._prepare_for_speculative_decoding(this, batch, given))
+        return
+    batch.configure_mock(device=torch.device("cpu"))
+    with fakes.replaced(module, DFlashDraftInputV2=MagicMock, DFlashDraftInput=MagicMock):
+        fakes.until_stopped(lambda: module.DFlashWorkerV2.forward_batch_generation(this, batch))
+
+
+def round_of() -> tuple[MagicMock, MagicMock]:
+    """The batch of a round, and the draft input that it carries."""
     lens = torch.full((REQUESTS,), 40, dtype=torch.int32).as_subclass(Lengths)
     mode = SimpleNamespace(is_extend=lambda: False, is_idle=lambda: False, is_decode=lambda: True)
     tokens = torch.arange(REQUESTS)
@@ -56,13 +68,7 @@ def draft(module: ModuleType, this: MagicMock) -> None:
     batch.configure_mock(
         req_pool_indices=tokens, is_extend_in_batch=False, return_logprob=False, spec_info=given
     )
-    if hasattr(module, "DFlashWorker"):
-        batch.batch_size = lambda: REQUESTS
-        fakes.until_stopped(lambda: module.DFlashWorker._prepare_for_speculative_decoding(this, batch, given))
-        return
-    batch.configure_mock(device=torch.device("cpu"))
-    with fakes.replaced(module, DFlashDraftInputV2=MagicMock, DFlashDraftInput=MagicMock):
-        fakes.until_stopped(lambda: module.DFlashWorkerV2.forward_batch_generation(this, batch))
+    return batch, given
 
 
 def case(experts_spread: bool, rounds: int = 1) -> Any:

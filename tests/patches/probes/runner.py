@@ -28,7 +28,14 @@ class Off:
 
 
 def call(module: ModuleType, name: str, *arguments: object) -> object:
-    """Run ModelRunner's `name`. Every global is a stand-in but builtins and what ddtool inserted."""
+    """Run ModelRunner's `name`."""
+    rank = mock.Mock(return_value=mock.Mock(tp_rank=RANK))
+    with mock.patch("sglang.srt.runtime_context.get_parallel", rank) if later(module) else mock.MagicMock():
+        return method(module, name)(*arguments)
+
+
+def method(module: ModuleType, name: str) -> FunctionType:
+    """ModelRunner's `name`. Every global is a stand-in but builtins and what ddtool inserted."""
     function = inspect.unwrap(getattr(module.ModelRunner, name))
     world: dict[str, Any] = {
         key: MagicMock() for key in names_in(function.__code__) if not hasattr(builtins, key)
@@ -36,9 +43,7 @@ def call(module: ModuleType, name: str, *arguments: object) -> object:
     world.update({key: value for key, value in vars(module).items() if key.startswith("_ddtool_")})
     made = FunctionType(function.__code__, {**world, "__builtins__": builtins}, name, function.__defaults__)
     made.__kwdefaults__ = function.__kwdefaults__
-    rank = mock.Mock(return_value=mock.Mock(tp_rank=RANK))
-    with mock.patch("sglang.srt.runtime_context.get_parallel", rank) if later(module) else mock.MagicMock():
-        return made(*arguments)
+    return made
 
 
 def names_in(code: CodeType) -> Iterator[str]:
