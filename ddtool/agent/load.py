@@ -25,6 +25,7 @@ STOP_POLL_S = 0.1
 FLUSH_S = 10.0  # how long the server may take to become idle
 RENDER_S = 60.0  # how long it may take to render one chat
 DIGITS = 6  # of seconds
+CHATS = "SGLang 0.5.12 or later with a chat template (--chat-template FILE.jinja)"
 
 Json = Dict[str, Any]
 Write = Callable[[Json], None]
@@ -202,8 +203,10 @@ def _rendered(spec: Json) -> Json:
         except OSError as error:
             raise NoServer(f"it renders no chat: {error}") from error
         if answer.status != 200 or not isinstance(answer.body, dict) or "tokens" not in answer.body:
-            words = str(answer.body)[:500].strip()
-            raise NoServer(f"it renders no chat: {path} answers {answer.status}: {words}")
+            words = said(json.dumps(answer.body).encode())
+            raise NoServer(
+                f"it renders no chat, which takes {CHATS}: {path} answers {answer.status}: {words}"
+            )
         return answer.body
 
     known: Dict[str, List[int]] = {}  # by prompt: warm-up and requests may have the same ones

@@ -7,7 +7,7 @@ processor time.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,15 +78,6 @@ def broken(server: EngineServer, mutation: str) -> Iterator[None]:
     inside(server.sandbox, "rm", f"{SWITCHES}/{mutation}")
 
 
-def poster(server: EngineServer) -> Callable[[str, Any], Any]:
-    def post(path: str, body: Any) -> Any:
-        status, answer = server.post(path, body)
-        assert status == 200, answer
-        return answer
-
-    return post
-
-
 def test_right_arms_are_lossless_and_a_wrong_one_is_not(serve, engine_host):
     install(engine_host)
     tree = serve(
@@ -109,7 +100,7 @@ def test_right_arms_are_lossless_and_a_wrong_one_is_not(serve, engine_host):
 
     plain = serve("demo", **PLAIN, max_running_requests=WIDTH, patience=4)
     reference = [*measure(plain, "plain", "code-c1", 32), *measure(plain, "plain", "code-c4", 32)]
-    ask = judge.judge(poster(plain), PROMPTS)
+    ask = judge.judge(plain.answer, PROMPTS)
 
     told = lossless.judged(run(*CELLS), [*reference, *lines], ask, "float32")
     assert {(one["arm"], one["cell"]): one["verdict"] for one in told} == {

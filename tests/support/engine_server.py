@@ -35,6 +35,10 @@ class EngineServer:
     def __init__(self, sandbox: Sandbox, unit: str, port: int) -> None:
         self.sandbox, self.unit, self.port = sandbox, unit, port
 
+    @property
+    def url(self) -> str:
+        return f"http://{self.sandbox.address}:{self.sandbox.published[self.port]}"
+
     @classmethod
     def start(
         cls,
@@ -73,7 +77,7 @@ class EngineServer:
     def get(self, path: str) -> tuple[int, bytes]:
         """(status, body); status 0 when nothing answers."""
         try:
-            with urllib.request.urlopen(self._url(path), timeout=10) as reply:
+            with urllib.request.urlopen(self.url + path, timeout=10) as reply:
                 return reply.status, reply.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
@@ -83,7 +87,7 @@ class EngineServer:
     def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         """(status, answer); the answer is JSON where it can be, else text."""
         data = json.dumps(body).encode()
-        request = urllib.request.Request(self._url(path), data, {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
                 status, text = reply.status, reply.read().decode()
@@ -93,6 +97,12 @@ class EngineServer:
             return status, json.loads(text)
         except ValueError:
             return status, text
+
+    def answer(self, path: str, body: Mapping[str, Any]) -> Any:
+        """That of a request which must succeed."""
+        status, answer = self.post(path, body)
+        assert status == 200, answer
+        return answer
 
     def log(self) -> str:
         return self._inside("journalctl", "--unit", self.unit, "--all", "--output=cat", "--no-pager")
@@ -105,9 +115,6 @@ class EngineServer:
         status, answer = self.post("/generate", {field: prompt, "sampling_params": parameters})
         assert status == 200, answer
         return Completion(answer["text"], answer["output_ids"], answer["meta_info"])
-
-    def _url(self, path: str) -> str:
-        return f"http://{self.sandbox.address}:{self.sandbox.published[self.port]}{path}"
 
     def _wait(self, start_s: float) -> None:
         deadline = time.monotonic() + start_s
