@@ -4,7 +4,7 @@ A call is SGLang's whole function with a healthy service's input. What surrounds
 tests (`tests/patches/probes`), so the difference of the two is the patch's, and their ratio is none of a service.
 
 argv: a JSON file {release, run, repeats, patches: {name: {file of site-packages: path of its patched version}}}.
-Prints `RESULT ` and {patch: {call: {pairs, us: {arm: [median of each repeat]}}}}.
+Prints `RESULT ` and {torch, threads, patches: {patch: {call: {calls, us: {arm: [median of each repeat]}}}}}.
 """
 
 from __future__ import annotations

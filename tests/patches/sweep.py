@@ -58,7 +58,6 @@ def proof(answer: Answer, code: str) -> dict[str, Any]:
         "fired": {case: outcome.events for case, outcome in answer.patched.items() if outcome.events},
         "silent": [case for case, outcome in answer.patched.items() if not outcome.events],
         "unreached": [case for case, outcome in answer.patched.items() if not outcome.reached],
-        "cost_us": None if answer.cost_us is None else round(answer.cost_us, 1),
     }
 
 

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import sys
-import timeit
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,13 +97,6 @@ def outcome(function: Any, files: dict[str, str], patched: bool, at_import: io.S
     return {"error": error, "said": said.getvalue(), "result": result}
 
 
-def cost_us(prepare: Any, files: dict[str, str]) -> float:
-    """Microseconds of one call of what the patch inserts, on healthy input: the best of five."""
-    with modules_of(files, True, io.StringIO()) as modules:
-        call = prepare(modules)
-        return min(timeit.repeat(call, number=2000, repeat=5)) / 2000 * 1e6
-
-
 def run(job: dict[str, Any], run_folder: Path) -> dict[str, Any]:
     spec = importlib.util.spec_from_file_location(f"probe_{job['name']}", job["probe"])
     assert spec is not None and spec.loader is not None
@@ -117,7 +109,6 @@ def run(job: dict[str, Any], run_folder: Path) -> dict[str, Any]:
             case: outcome(function, job["files"], version == "patched", at_import)
             for case, function in probe.CASES.items()
         }
-    answer["cost_us"] = cost_us(probe.COST, job["files"]) if hasattr(probe, "COST") else None
     (proof,) = (run_folder / UNIT).iterdir()
     return {**answer, "at_import": at_import.getvalue(), "proof": json.loads(proof.read_text())}
 

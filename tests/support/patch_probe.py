@@ -6,7 +6,6 @@ see `patch_child`, and has
     CASES    {case: function(modules) -> JSON}     modules[file] is the module of that file, the wheel's or the patched
     EVENTS   {case: [event, …]}                    the markers that the patched code must write in it, none if healthy;
                                                    `reached` is not one of them
-    COST     modules -> a call that is timed       optional: what the patch inserts, on healthy input
 
 All probes of a release share one child, since importing SGLang takes ten seconds.
 """
@@ -58,7 +57,6 @@ class Answer:
     patched: dict[str, Outcome]
     at_import: list[Json]
     proof: Json
-    cost_us: float | None
 
 
 def shortcomings(answer: Answer, looks_on: bool) -> list[str]:
@@ -179,5 +177,4 @@ def _answer(release: str, answer: Json) -> Answer:
         outcomes["patched"],
         markers(answer["at_import"]),
         answer["proof"],
-        answer["cost_us"],
     )

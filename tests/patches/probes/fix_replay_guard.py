@@ -48,17 +48,3 @@ CASES = {
     "wide": case(tokens=TREE),
 }
 EVENTS = {"healthy": [], "two": [], "too_many": [], "decode": [], "wide": ["eager"]}
-
-
-def cost(modules: dict[str, ModuleType]) -> Any:
-    from sglang.srt.model_executor.forward_batch_info import ForwardMode
-
-    (module,) = modules.values()
-    runner, given = (
-        SimpleNamespace(num_tokens_per_bs=BLOCK, capture_forward_mode=ForwardMode.TARGET_VERIFY),
-        fakes.batch(),
-    )
-    return lambda: module._ddtool_replay_guard(runner, given)
-
-
-COST = cost

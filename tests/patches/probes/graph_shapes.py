@@ -98,12 +98,3 @@ EVENTS = {
     "broadcast": ["width"],
     "requests": ["length"],
 }
-
-
-def cost(modules: dict[str, ModuleType]) -> Any:
-    (module,) = modules.values()
-    runner, given = SimpleNamespace(model_runner=fakes.model_runner(True)), fakes.batch()
-    return lambda: module._ddtool_graph_shapes(runner, given, 1, BLOCK)
-
-
-COST = cost

@@ -119,13 +119,3 @@ EVENTS = {
     "optional": ["stale"],
     "eager": [],
 }
-
-
-def cost(modules: dict[str, ModuleType]) -> Any:
-    runner, given = GraphRunner(modules[FILE], draft=True), full()
-    runner.load_batch(given)  # who owns the registry is looked up once
-    context = SimpleNamespace(raw_bs=1, padded_bs=2, pp_proxy_tensors=None)
-    return lambda: modules[FILE]._ddtool_graph_slots(runner.registry, given, context)
-
-
-COST = cost
