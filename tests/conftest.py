@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ def scrubbed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         patch.setenv("NO_COLOR", "1")
         patch.delenv("FORCE_COLOR", raising=False)  # to rich, a file is a terminal then
         patch.setenv("LC_ALL", "C.UTF-8")  # in C, tables have no bars and dashes of Unicode
+        # A shell's `pytest &` ignores Ctrl-C, and every command that a test starts and interrupts would, too.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
 
 

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 WORDS = ["the", "tree", "of", "drafts", "is", "verified", "in", "one", "step"]
@@ -98,7 +99,7 @@ class SseServer:
             threading.Thread(target=self._serve, args=(peer, number), daemon=True).start()
 
     def _serve(self, peer: socket.socket, number: int) -> None:
-        with peer, peer.makefile("rb") as stream:
+        with suppress(OSError), peer, peer.makefile("rb") as stream:  # a client may go at any point
             while line := stream.readline():
                 _, path, _ = line.decode().split(" ")
                 headers = {}
@@ -107,10 +108,7 @@ class SseServer:
                     headers[name.lower()] = value.strip()
                 body = json.loads(stream.read(int(headers.get("content-length", 0))) or b"{}")
                 self.paths.append(path)
-                try:
-                    if not self._answer(peer, path, body, number, headers):
-                        return
-                except OSError:
+                if not self._answer(peer, path, body, number, headers):
                     return
 
     def _answer(
