@@ -124,12 +124,12 @@ class Files(Step):
 
     def finish(self, run: Run, before: Before) -> None:
         files = FileSet.load(run.folder, self._name())
-        if files is None:
-            return
-        files.finish()
-        for entry in files.entries:
-            if entry.new_sha is None and entry.target.parent.name.endswith(".service.d"):
-                disk.remove_empty(entry.target.parent)
+        if files is not None:
+            files.finish()
+        for item in self.args.get("files", ()):  # also when an earlier finish was killed between the two
+            parent = Path(item["path"]).resolve().parent
+            if item["content"] is None and parent.name.endswith(".service.d"):
+                disk.remove_empty(parent)
 
 
 class Compose(Files):
