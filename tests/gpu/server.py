@@ -33,7 +33,7 @@ COMMON = {
 }
 GPU = {
     "dtype": "bfloat16",
-    "mem-fraction-static": 0.85,
+    "mem-fraction-static": 0.92,  # max-total-tokens bounds the pool; this lets a fifth server start beside it
     "cuda-graph-max-bs": 16,
     "max-running-requests": 16,
     "max-total-tokens": 24576,

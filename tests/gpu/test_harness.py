@@ -170,7 +170,8 @@ ON_ONE = slot.Machine(Path("/pair"), Path("/home"), ("--commit", "abc", "--cells
 
 def plans() -> dict[str, list[slot.Step]]:
     made = {name: each.plan(replace(ON_ONE, tp=each.cards)) for name, each in slot.SLOTS.items()}
-    return made | {f"tp{tp}": tp8.steps(replace(ON_ONE, tp=tp), 128, 49152) for tp in (2, 8)}
+    options = tp8.parser().parse_args([])
+    return made | {f"tp{tp}": tp8.steps(replace(ON_ONE, tp=tp), options) for tp in (2, 8)}
 
 
 @pytest.mark.parametrize("name", plans())

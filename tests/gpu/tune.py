@@ -39,7 +39,6 @@ from ddtool.bench.tune.rounds import CONCURRENCY
 from ddtool.bench.tune.trees import CHAIN
 from ddtool.bench.workloads import Workload
 
-PORT = 32100
 MORE = 3  # exit status: there is more to do
 COUNTED = "experts"  # the arm whose server counts experts
 Flags = dict[str, Any]
@@ -65,6 +64,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--verify-repeats", type=int, default=6)
     parser.add_argument("--together", type=int, default=4, help="servers that live side by side on the card")
     parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument(
+        "--port", type=int, default=32100, help="of the first server; another for another card"
+    )
     parser.add_argument("--minutes", type=float, default=9.0, help="of this command")
     cells.common_options(parser)
     return parser
@@ -261,7 +263,7 @@ class Rig:
         for number, (arm, own) in enumerate(flags.items()):
             log = self.done.log(cells.arm_file(arm))
             everything = {**self.environment, **environment}
-            servers[arm] = Server({**self.common, **own}, PORT + 100 * number, log, everything)
+            servers[arm] = Server({**self.common, **own}, self.options.port + 100 * number, log, everything)
             stack.callback(servers[arm].stop)
         for server in servers.values():
             server.wait()
