@@ -41,6 +41,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--env", nargs="*", default=[], metavar="NAME=VALUE", help="for the servers")
+    parser.add_argument(
+        "--switches", nargs="*", default=[], metavar="FLAG", help="of the servers, without dashes"
+    )
     cells.common_options(parser)
     return parser
 
@@ -75,6 +78,7 @@ def start(options: argparse.Namespace, done: cells.Cells, stack: ExitStack) -> d
             **common,
             "model-path": options.target,
             "tp-size": options.tp,
+            **dict.fromkeys(options.switches, True),
             **Arm.parse(text, options.draft).flags,
         }
         server = Server(flags, PORT + 100 * number, done.log(cells.arm_file(text)), environment)

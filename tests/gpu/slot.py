@@ -130,6 +130,11 @@ def tuned_weak(on: Machine) -> list[Step]:
     ]
 
 
+def tuned_on_two(on: Machine) -> list[Step]:
+    """The heavy target on two cards: what the ranks' talk adds to a round is in the curve."""
+    return [on.heavy("heavy", 72, 98304), on.measured("tune", "i-tp2", "heavy", together=5)]
+
+
 @dataclass(frozen=True)
 class Slot:
     cards: int
@@ -145,6 +150,7 @@ SLOTS = {
     "f": Slot(1, tuned_dense),
     "g": Slot(1, tuned_experts),
     "h": Slot(1, tuned_weak),
+    "i": Slot(2, tuned_on_two),
 }
 
 

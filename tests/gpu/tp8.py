@@ -14,7 +14,8 @@ import argparse
 from slot import Machine, Step, execute, machine, options_of
 
 ARMS = ["plain", "chain", "tree:32"]
-PCIE = "NCCL_P2P_DISABLE=1"
+# SGLang's own all-reduce goes by NVLink whatever NCCL was told
+PCIE = {"env": "NCCL_P2P_DISABLE=1", "switches": "disable-custom-all-reduce"}
 
 
 def steps(on: Machine, options: argparse.Namespace) -> list[Step]:
@@ -27,7 +28,7 @@ def steps(on: Machine, options: argparse.Namespace) -> list[Step]:
         ),
         on.measured("soak", f"tp{on.tp}", "light"),
         on.measured("profile_rounds", f"tp{on.tp}-heavy", "tp-heavy", arms=["chain", "tree:32"]),
-        on.measured("arms", f"tp{on.tp}-heavy-pcie", "tp-heavy", arms=ARMS, batches=1, env=PCIE, **few),
+        on.measured("arms", f"tp{on.tp}-heavy-pcie", "tp-heavy", arms=ARMS, batches=1, **PCIE, **few),
         on.heavy("tp-experts", options.expert_layers, 1536, 384),
         on.measured("arms", f"tp{on.tp}-experts", "tp-experts", arms=ARMS, batches=[1, 4, 16], **few),
         on.measured(
