@@ -102,8 +102,16 @@ class Deployment(Session):
 
     def settle(self, on_event: OnEvent) -> None:
         """Finish or undo what a killed transaction left, so that plans rest on a whole host."""
-        if transactions.settle(self.agent, self.facts, self.unit, on_event):
+        if self._settled(self.facts, on_event):
             self._facts = None
+
+    def _settled(self, found: dict[str, Any], on_event: OnEvent) -> bool:
+        """Whether there was something. Then another agent is started: a `remove` that was finished has taken the file
+        of the one that runs off the host, and modules that nobody has asked for yet with it."""
+        settled = transactions.settle(self.agent, found, self.unit, on_event)
+        if settled:
+            self.reconnect()
+        return settled
 
     def plan_deploy(self, *, take_over: bool = False, restart: bool = False) -> Plan:
         """Raises PreflightError when the host cannot run the profile, Drift when somebody's work is in the way.
@@ -186,7 +194,7 @@ class Deployment(Session):
         found: dict[str, Any] = self.agent.call(
             "diag.look", deadline_s=60.0, request=request, unit_name=self.unit
         )
-        if on_event and transactions.settle(self.agent, found, self.unit, on_event):
+        if on_event and self._settled(found, on_event):
             return self.look(request, on_event)
         return found if found["preview"] else {**found, "preview": self.preview(request)}
 

@@ -113,6 +113,19 @@ def test_serving_agent_killed(world: World, operation: str) -> None:
         assert all(attack(world, operation, "serve", at) for at in sample)
 
 
+def test_a_deploy_finishes_a_remove_that_was_killed(world: World) -> None:
+    """Which takes the agent's own files off the host, and with them those that the deploy's connection runs from."""
+    doctored.arm(world.host, "txn", 1, "finish_steps")
+    with pytest.raises(DdtoolError):
+        world.change("remove")
+    assert doctored.fired(world.host)
+    with world.connect() as deployment:
+        deployment.settle(ignore)
+        assert "sglang-mini.service" not in world.files()
+        deployment.apply(deployment.plan_deploy(), ignore)
+    world.check_starts()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("verb", ["txn", "serve"])
