@@ -146,6 +146,9 @@ class _Pass:
         ended = exchange.ended or time.perf_counter()
         self._ended = max(self._ended, ended)
         fields = _read(answer)
+        error = failed or answer.error or _refusal(exchange, fields["finish"])
+        if error is not None:
+            fields["output"] = None  # what came of an answer is not the answer
         return {
             **request.about,
             "sent_s": round(exchange.sent - self._began, DIGITS),
@@ -153,7 +156,7 @@ class _Pass:
             "e2e_s": round(ended - exchange.sent, DIGITS),
             **fields,
             "status": exchange.status,
-            "error": failed or answer.error or _refusal(exchange, fields["finish"]),
+            "error": error,
         }
 
     async def _exchange(

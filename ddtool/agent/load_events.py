@@ -5,15 +5,16 @@ An event is `data: {"text", "output_ids", "meta_info": {"id", "finish_reason", "
 each would cost the square of its length. Of an event only `completion_tokens` is looked for, from its end; the last
 one is kept and parsed. It alone has `spec_verify_ct`, `spec_correct_drafts_histogram` and the finish reason's object.
 
-With `--incremental-streaming-output` text and ids are of the event alone. Numbers stay the same; where the text is
-wanted, the second event shows which of the two it is.
+With `--incremental-streaming-output` text and ids are of the event alone. Numbers stay the same; the second event shows
+which of the two it is, and such events, which do not grow, are all parsed, because the text is in all of them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 DATA = b"data:"
 DONE = b"[DONE]"
@@ -30,6 +31,13 @@ class Unreadable(ValueError):
     """An event that is none of SGLang's."""
 
 
+class Piece(NamedTuple):
+    """What an event says. text: None where it has none, as from a server without a tokenizer."""
+
+    text: Optional[str]
+    ids: List[Any]
+
+
 class Answer:
     """The events of one request. `chunks`: `[[seconds since it was sent, completion tokens so far], …]`, one for each
     event with new tokens."""
@@ -42,7 +50,7 @@ class Answer:
         self._last = b""
         self._seen = 0
         self._keep_text = keep_text
-        self._pieces: Optional[List[Json]] = None  # of an incremental stream
+        self._pieces: Optional[List[Piece]] = None  # of an incremental stream
 
     def take(self, event: bytes, now: float) -> None:
         at = event.rfind(TOKENS)
@@ -56,8 +64,11 @@ class Answer:
         if tokens > self.tokens:
             self.chunks.append([round(now - self.sent, 6), tokens])
             self.tokens = tokens
-        if self._keep_text:
-            self._keep(event)
+        self._seen += 1
+        if self._pieces is not None:
+            self._pieces.append(piece(parsed(event)))
+        elif self._seen == 2:
+            self._pieces = self._of_increments(event)
         self._last = event
 
     def _other(self, event: bytes) -> None:
@@ -65,15 +76,17 @@ class Answer:
         if data and data != DONE:
             self.error = self.error or said(data)
 
-    def _keep(self, event: bytes) -> None:
-        self._seen += 1
-        if self._seen == 2 and len(output_ids(parsed(event))) < self.tokens:
-            self._pieces = [parsed(self._last)]
-        if self._pieces is not None:
-            self._pieces.append(parsed(event))
+    def _of_increments(self, second: bytes) -> Optional[List[Piece]]:
+        """The first two events, if each has what it adds; None if the second has all of both."""
+        one, two = parsed(self._last), parsed(second)
+        if "output_ids" in two:
+            adds = len(output_ids(two)) < self.tokens
+        else:
+            adds = not (piece(two).text or "").startswith(piece(one).text or "")
+        return [piece(one), piece(two)] if adds else None
 
     def fields(self) -> Json:
-        """Of a sample: its counts, how it finished, and (where kept) what was said."""
+        """Of a sample: its counts, how it finished, a digest of what was said, and (where kept) that itself."""
         last = parsed(self._last) if self._last else {}
         meta = last.get("meta_info") or {}
         if not isinstance(meta, dict):
@@ -94,11 +107,18 @@ class Answer:
             if not isinstance(drafts, list) or not all(isinstance(one, int) and one >= 0 for one in drafts):
                 raise Unreadable(f"a histogram of drafts is {str(drafts)[:ERROR_CHARS]}")
             found["drafts_histogram"] = drafts
+        pieces = [piece(last)] if self._pieces is None else self._pieces
+        texts = [one.text for one in pieces if one.text is not None]
+        found["output"] = digest("".join(texts)) if texts else None
         if self._keep_text:
-            pieces = self._pieces or [last]
-            found["text"] = "".join(str(piece.get("text") or "") for piece in pieces)
-            found["output_ids"] = [token for piece in pieces for token in output_ids(piece)]
+            found["text"] = "".join(texts)
+            found["output_ids"] = [token for one in pieces for token in one.ids]
         return found
+
+
+def digest(text: str) -> str:
+    """16 hex digits, as prompts have them. A surrogate that JSON left alone has one as well."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def parsed(event: bytes) -> Json:
@@ -110,6 +130,11 @@ def parsed(event: bytes) -> Json:
     if not isinstance(value, dict):
         raise Unreadable(f"an event is not an object: {shown(data)}")
     return value
+
+
+def piece(event: Json) -> Piece:
+    text = event.get("text")
+    return Piece(text if isinstance(text, str) else None, output_ids(event))
 
 
 def output_ids(event: Json) -> List[Any]:

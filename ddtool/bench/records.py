@@ -95,12 +95,13 @@ def _is_sample(record: Record) -> bool:
     times = [float(at) for at, _ in chunks]
     counts = [int(tokens) for _, tokens in chunks]
     whole = isinstance(record["index"], int) and isinstance(record["prompt"], str)
+    named = record.get("output") is None or isinstance(record["output"], str)
     rising = times == sorted(times) and counts == sorted(counts)
     told = [record.get(name) for name in ("e2e_s", "completion_tokens", "verify_ct")]
     numbers = all(value is None or (_is_number(value) and value >= 0) for value in told)
     drafts = record.get("drafts_histogram") or []
     counted = all(isinstance(rounds, int) and rounds >= 0 for rounds in drafts)
-    return whole and rising and numbers and counted and float(record["sent_s"]) >= 0
+    return whole and named and rising and numbers and counted and float(record["sent_s"]) >= 0
 
 
 def _is_number(value: object) -> bool:

@@ -231,7 +231,18 @@ JSON = st.recursive(
 @given(
     st.integers(0, 3),
     st.sampled_from(
-        [*sample(), "drafts_histogram", "output_ids", "seconds", "kind", "pass", "attempt", "index", "unix"]
+        [
+            *sample(),
+            "drafts_histogram",
+            "output",
+            "output_ids",
+            "seconds",
+            "kind",
+            "pass",
+            "attempt",
+            "index",
+            "unix",
+        ]
     ),
     JSON,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import threading
@@ -105,6 +106,34 @@ def test_text_is_kept_whole_however_it_is_streamed(server: SseServer, incrementa
     assert len(sample["text"].split()) == tokens
 
 
+SAID = " the tree of drafts is verified in one"  # eight tokens of the server's
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("keep_text", [False, True])
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("step", [1, 3, 5, 8, 9])
+def test_a_text_has_one_digest_however_it_is_streamed(
+    server: SseServer, incremental: bool, step: int, keep_text: bool
+) -> None:
+    """In events of everything so far, of what is new, or one alone; and not one of a part, or of parts said twice."""
+    requests = [request(tokens=tokens, incremental=incremental, step=step) for tokens in (8, 7)]
+    for index, item in enumerate(requests):
+        item["index"] = index
+    full, shorter = samples(run(server, requests, keep_text=keep_text))
+    assert full["output"] == sha(SAID) and shorter["output"] == sha(SAID[:-4])
+    assert ("text" in full) == keep_text
+
+
+def test_a_chat_and_a_text_that_got_the_same_answer_have_the_same_digest(server: SseServer) -> None:
+    chat = request(1, messages=[{"role": "user", "content": "a"}])
+    del chat["body"]["text"]
+    assert [sample["output"] for sample in samples(run(server, [request(0), chat]))] == [sha(SAID)] * 2
+
+
 @pytest.mark.parametrize("pieces", [1, 7, 100])
 def test_torn_segments_make_no_difference(server: SseServer, pieces: int) -> None:
     sample = one(server, pieces=pieces, tail=' "completion_tokens":99 \\"\n\ndata: é')
@@ -138,6 +167,7 @@ def test_what_goes_wrong_is_a_sample_with_an_error(
     sample = one(server, behaviour=behaviour)
     assert sample["status"] == status and sample["error"].startswith(error), sample
     assert sample["completion_tokens"] == tokens and sample["e2e_s"] > 0
+    assert sample["output"] is None
 
 
 def test_a_request_without_an_end_is_given_up_in_time(server: SseServer) -> None:
@@ -145,6 +175,7 @@ def test_a_request_without_an_end_is_given_up_in_time(server: SseServer) -> None
     assert sample["error"] == "no whole answer within 0.3 s" and 0.3 <= sample["e2e_s"] < 5
     slow = one(server, pause=0.2, tokens=30, patience=0.5)
     assert slow["error"] and 0 < slow["completion_tokens"] < 30 and slow["chunks"]
+    assert sample["output"] is None and slow["output"] is None
 
 
 def test_concurrency_is_what_is_asked_for_on_as_many_connections(server: SseServer) -> None:
@@ -250,6 +281,15 @@ class TestKey:
         assert server.requests == [] and server.paths == []
 
 
+def told(streamed: list[tuple[str | None, list[int] | None]]) -> Json:
+    """What a sample has of an answer of these events, each with one token more."""
+    answer = load_events.Answer(False)
+    for tokens, (text, ids) in enumerate(streamed, 1):
+        said = {key: value for key, value in {"text": text, "output_ids": ids}.items() if value is not None}
+        answer.take(f"data: {json.dumps({**said, 'meta_info': {'completion_tokens': tokens}})}".encode(), 1.0)
+    return answer.fields()
+
+
 class TestEvents:
     def test_a_text_cannot_pass_for_the_count(self) -> None:
         answer = load_events.Answer(False)
@@ -262,6 +302,32 @@ class TestEvents:
         for event in [b": a comment", b"", *events({}), *events({})]:
             answer.take(event.strip(), 1.0)
         assert [tokens for _, tokens in answer.chunks] == [3, 6, 8] and answer.error is None
+
+    @pytest.mark.parametrize(
+        "streamed",
+        [
+            [("ha", [1]), ("hahaha", [1, 2])],
+            [("ha", [1]), ("haha", [2])],  # what is new begins with what was said
+            [("", [1]), ("ha", [1, 2]), ("hahaha", [1, 2, 3])],
+            [("", [1]), ("", [2]), ("ha", [3]), ("haha", [4])],
+            [("ha", [1]), ("hahaha", [1, 2, 3]), ("hahaha", [1, 2, 3])],  # ids are ahead of their count
+            [("ha", None), ("hahaha", None)],
+            [("hah", None), ("aha", None)],
+            [(None, [1]), ("hahaha", [1, 2])],
+            [("hahaha", [1, 2, 3])],
+        ],
+    )
+    def test_whichever_way_a_text_comes_its_digest_is_that_of_all_of_it(
+        self, streamed: list[tuple[str | None, list[int] | None]]
+    ) -> None:
+        assert told(streamed)["output"] == sha("hahaha")
+
+    def test_where_there_is_no_text_there_is_no_digest(self) -> None:
+        assert load_events.Answer(False).fields()["output"] is None
+        assert told([(None, [1]), (None, [1, 2])])["output"] is None  # a server without a tokenizer
+
+    def test_half_of_a_character_has_a_digest(self) -> None:
+        assert len(load_events.digest("\ud83d")) == 16
 
     @pytest.mark.parametrize(
         ("body", "message"),
