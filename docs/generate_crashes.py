@@ -86,7 +86,7 @@ def page(category: Category, catalogue: Catalogue, seen: list[str]) -> str:
 def section(signature: Signature) -> Iterator[str]:
     yield f"### {signature.id}"
     yield ""
-    yield signature.cause.replace("{line}", "…").replace("{", "<").replace("}", ">")
+    yield shown(signature.cause)
     yield ""
     yield f"{signature.remedy}{f' Next: `{signature.next}`.' if signature.next else ''}"
     yield ""
@@ -94,9 +94,17 @@ def section(signature: Signature) -> Iterator[str]:
     yield f"Sub-codes: {', '.join(f'`{code}`' for code in codes if code)}. Confidence: {signature.confidence}."
     if signature.missing:
         yield f"Collect also: {'; '.join(signature.missing)}."
+    for loss in signature.loss:
+        sentences = " or ".join(f"“{shown(said)}”" for said in (loss.silent, loss.named) if said)
+        yield from ("", f"Where it is clear which rank that is: {sentences} Next: `{shown(loss.next)}`.")
+    yield from ("",) if signature.loss else ()
     yield "It is looked for as:"
     yield ""
     yield from ("```", *signature.match, "```")
+
+
+def shown(sentence: str) -> str:
+    return sentence.replace("{line}", "…").replace("{", "<").replace("}", ">")
 
 
 def cell(text: str) -> str:

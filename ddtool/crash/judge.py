@@ -112,7 +112,7 @@ def first_cause(scene: Scene, roots: Sequence[Hit], ended_badly: bool) -> Hit | 
 
 def _not_survived(scene: Scene, roots: Sequence[Hit], ended_badly: bool) -> list[Hit]:
     """Rule 2."""
-    fresh = [hit for hit in roots if not _was_survived(scene, hit)]
+    fresh = [hit for hit in roots if not was_survived(scene, hit)]
     if fresh or not ended_badly:
         return fresh
     end = scene.attempt.end or scene.lines[-1]
@@ -124,7 +124,8 @@ def _not_survived(scene: Scene, roots: Sequence[Hit], ended_badly: bool) -> list
     ]
 
 
-def _was_survived(scene: Scene, hit: Hit) -> bool:
+def was_survived(scene: Scene, hit: Hit) -> bool:
+    """Whether the service went on behind it: batches that succeeded, or, of an exception, a later phase."""
     good = scene.attempt.last_good
     if good is not None and good > hit.number:
         if not scene.has_clock and sum(number > hit.number for number in scene.batches) >= SURVIVED_BATCHES:

@@ -22,6 +22,12 @@ _ERROR = re.compile(
 )
 _FAILED_WITH = re.compile(r"hit an exception|failed with error|fatal|NCCL WARN", re.I)
 _FRAME = re.compile(r'\s*File "[^"]+", line \d+')
+# What is written in place of lines that are not there.
+_LOST = re.compile(
+    r"Suppressed \d+ messages|journal.{0,40}(?:gap|vacuum|rotated)|Missed \d+ kernel messages|"
+    r"is left out here|dropped lines here|records (?:are|may be) missing|journal from before is gone",
+    re.I,
+)
 _NEAR_BEFORE, _NEAR_AFTER = 8, 2
 
 
@@ -147,6 +153,11 @@ class Scene:
     def known(self) -> Numbers:
         """What the server printed about its own arguments."""
         return of_log(line.text for line in [*self.lines, *self.attempt.aside])
+
+    @cached_property
+    def gaps(self) -> list[Line]:
+        """Lines that say that the journal lost others."""
+        return [line for line in self.lines if line.source != "unit" and _LOST.search(line.text)]
 
     @cached_property
     def batches(self) -> list[int]:

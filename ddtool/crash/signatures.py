@@ -20,6 +20,9 @@ One file has a `layer`, its `categories`, `sets` of expressions that any file ma
     subcodes                 finer sub-codes: `match`, `in` (a scope, else the line), `and`, `subcode`; the first wins
     cause, remedy, next      one sentence (with `{line}` or named groups), what to do, the next command
     confidence, missing      high (default), medium or low; what else should be collected
+    loss                     it reports that a rank was lost. What is said once it is clear which (`gone`): the first
+                             with a `match` on the line gives the `missing`, `remedy` and `next` (with `{rank}`) and
+                             the sentence: `silent` or, where SGLang named the rank, `named` (with `{code}` too)
 """
 
 from __future__ import annotations
@@ -78,6 +81,18 @@ class Finer:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """What a report of a lost rank says once it is clear which; without a sentence for the way, as before."""
+
+    match: str
+    missing: tuple[str, ...]
+    remedy: str
+    next: str
+    silent: str = ""
+    named: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     id: str
     match: tuple[str, ...]
@@ -100,6 +115,7 @@ class Signature:
     next: str = ""
     confidence: Literal["high", "medium", "low"] = "high"
     missing: tuple[str, ...] = ()
+    loss: tuple[Loss, ...] = ()
 
     @property
     def is_fallback(self) -> bool:
@@ -229,6 +245,7 @@ def _signatures(name: str, listed: list[Any], sets: Mapping[str, list[str]]) -> 
         values["subcodes"] = tuple(_finer(name, what, item) for item in data.get("subcodes", ()))
         values["phase"] = tuple(data.get("phase", ()))
         values["missing"] = tuple(data.get("missing", ()))
+        values["loss"] = tuple(_loss(name, what, item) for item in data.get("loss", ()))
         if not values["match"] or values["role"] not in _ROLES or values.get("tier", "exit") not in TIERS:
             raise _wrong(name, f"{what}: it needs `match`, a known role and a known tier")
         yield Signature(**values)
@@ -240,6 +257,11 @@ def _finer(name: str, what: str, data: Mapping[str, Any]) -> Finer:
     if scope not in SCOPES:
         raise _wrong(name, f"{what}: unknown scope {scope}")
     return Finer(data["match"], data["subcode"], scope, data.get("and"))
+
+
+def _loss(name: str, what: str, data: Mapping[str, Any]) -> Loss:
+    _known(name, f"{what}: loss", data, {item.name for item in fields(Loss)})
+    return Loss(**{**data, "missing": tuple(data["missing"])})
 
 
 def _expressions(

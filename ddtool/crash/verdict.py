@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ddtool.agent.journal_text import marker
 from ddtool.crash import numbers, unknown
 from ddtool.crash.fingerprint import fingerprint, plain
+from ddtool.crash.gone import Gone, gone
 from ddtool.crash.hits import Hit
 from ddtool.crash.judge import Finding
 from ddtool.crash.model import FirstCause, Line, Verdict, Worker
+from ddtool.crash.ranks import rank_of, table
 from ddtool.crash.scene import Scene, frame_text
 from ddtool.crash.signatures import Catalogue, Finer
 from ddtool.crash.wording import gist, one_sentence
@@ -23,11 +25,6 @@ CASCADE_MOST = 12
 EVIDENCE_MOST = 12
 TEXT_MOST = 600  # characters of a quoted line
 
-_LOST = re.compile(
-    r"Suppressed \d+ messages|journal.{0,40}(?:gap|vacuum|rotated)|Missed \d+ kernel messages|"
-    r"is left out here|dropped lines here|records (?:are|may be) missing|journal from before is gone",
-    re.I,
-)
 _DRAFT = re.compile(
     r"draft_(?:worker|runner|model)|_draft|dflash_draft|draft_extend|draft_forward|eagle_draft|proposer|drafter",
     re.I,
@@ -63,7 +60,8 @@ def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
     if finding.cause is None or watched_hang:
         return _undecided(finding, context, catalogue)
     hit, scene = finding.cause, finding.scene
-    signature = hit.signature
+    went = gone(finding)
+    signature = went.signature if went else hit.signature
     assert signature.category
     category = catalogue.categories[signature.category]
     subcode = subcode_of(hit, scene)
@@ -74,7 +72,7 @@ def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
         cause=one_sentence(said),
         first_cause=_quote(hit.line, scene, hit),
         cascade=tuple(_cascade(finding)),
-        evidence=tuple(_evidence(finding)),
+        evidence=tuple(_evidence(finding, went)),
         missing=tuple(dict.fromkeys([*signature.missing, *_not_in_view(finding)])),
         remedy=" ".join([signature.remedy or category.remedy, *_drift(context)]),
         next_command=signature.next or category.next,
@@ -82,7 +80,7 @@ def of_finding(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
         if finding.is_hearsay and signature.confidence == "high"
         else signature.confidence,
         fingerprint=fingerprint(category.name, subcode, hit.line.text, scene.frames(hit.line)),
-        ranks=tuple(_ranks(finding)),
+        ranks=tuple(table(finding, went.rank if went else None)),
     )
 
 
@@ -111,7 +109,7 @@ def _undecided(finding: Finding, context: Context, catalogue: Catalogue) -> Verd
         next_command=category.next,
         confidence="medium" if hung else "low",
         fingerprint=fingerprint(category.name, hung, first.text if first else "", ()),
-        ranks=tuple(_ranks(finding)),
+        ranks=tuple(table(finding)),
     )
 
 
@@ -191,12 +189,15 @@ def _cascade(finding: Finding) -> Iterator[FirstCause]:
             yield _quote(hit.line, finding.scene)
 
 
-def _evidence(finding: Finding) -> Iterator[FirstCause]:
-    """The same words from other ranks, and lines that confirm."""
+def _evidence(finding: Finding, went: Gone | None) -> Iterator[FirstCause]:
+    """The last words of the rank that went away, the same words from other ranks, and lines that confirm."""
     cause = finding.cause
     assert cause
     ranks = {cause.line.rank}
     given = 0
+    if went and went.last:
+        given += 1
+        yield _quote(went.last, finding.scene)
     for hit in finding.hits:
         again = hit.signature is cause.signature and hit.line is not cause.line and hit.line.rank not in ranks
         if (again or hit.signature.role == "confirmation") and given < EVIDENCE_MOST:
@@ -206,52 +207,12 @@ def _evidence(finding: Finding) -> Iterator[FirstCause]:
 
 
 def _not_in_view(finding: Finding) -> Iterator[str]:
-    for line in finding.scene.lines:
-        if line.source != "unit" and _LOST.search(line.text):
-            yield f"lines that the journal lost ({_shortened(line.text)})"
-
-
-def _ranks(finding: Finding) -> Iterator[dict[str, Any]]:
-    """Of each rank: the phase it had reached and the first thing that it said about the failure."""
-    scene, cause = finding.scene, finding.cause
-    said: dict[int, Hit] = {}
-    for hit in finding.hits:
-        rank = _rank(hit.line, scene)
-        speaks = hit.signature.role in ("root", "cascade") and (cause is None or hit.number >= cause.number)
-        if rank is not None and speaks:
-            said.setdefault(rank, hit)
-    if cause and (rank := _rank(cause.line, scene)) is not None:
-        said[rank] = cause
-    for rank in sorted({*said, *(rank for rank in scene.attempt.phases if rank is not None)}):
-        own = said.get(rank)
-        yield {
-            "rank": rank,
-            "phase": _phase_of(rank, own or cause, scene),
-            "line": own.number if own else None,
-            "text": gist(own.line.text) if own else None,
-            "first": own is not None and own is cause,
-        }
-
-
-def _phase_of(rank: int, told: Hit | None, scene: Scene) -> str:
-    """The last phase that a rank announced; ranks that announce none were where the others were at the time."""
-    own = [phase for _, phase in scene.attempt.phases.get(rank, ()) if phase != "ended"]
-    if own:
-        return own[-1]
-    over = (number for steps in scene.attempt.phases.values() for number, phase in steps if phase == "ended")
-    last = min(over, default=scene.lines[-1].number + 1) - 1
-    return scene.attempt.phase_at(min(told.number, last) if told else last)
-
-
-def _rank(line: Line, scene: Scene) -> int | None:
-    if line.rank is not None:
-        return line.rank
-    block = scene.chain(line)
-    return block.rank if block else None
+    for line in finding.scene.gaps:
+        yield f"lines that the journal lost ({_shortened(line.text)})"
 
 
 def _quote(line: Line, scene: Scene, hit: Hit | None = None) -> FirstCause:
-    return FirstCause(line.number, _shortened(line.text), _rank(line, scene), worker_of(line, scene))
+    return FirstCause(line.number, _shortened(line.text), rank_of(line, scene), worker_of(line, scene))
 
 
 def worker_of(line: Line, scene: Scene) -> Worker | None:

@@ -247,6 +247,7 @@ def test_every_category_and_next_command_exists() -> None:
     known, top = catalogue(), get_command(application())
     commands = [category.next for category in known.categories.values()]
     commands += [each.next for each in known.signatures if each.next]
+    commands += [loss.next for each in known.signatures for loss in each.loss]
     for command in commands:
         group = top
         for word in command.split()[1:]:
