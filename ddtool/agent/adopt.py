@@ -19,6 +19,7 @@ from .names import GATE_DROP_IN_FILE, HEADER
 from .registry import Context
 
 SCHEMA = "ddtool.adopted/1"
+WISHES = (".wants", ".requires", ".upholds")
 
 Originals = Dict[str, Any]
 Links = Dict[str, str]
@@ -41,9 +42,10 @@ def is_foreign(ctx: Context, name: str, fragment: Optional[str]) -> bool:
 
 
 def originals(ctx: Context, name: str) -> Originals:
-    """`{files: [{path, sha256, mode, uid, gid}], links: {path: target}, folder, digest}`.
+    """`{files: [{path, sha256, mode, uid, gid}], links: {path: target}, folder, wish_folders, digest}`.
 
     `links` holds a linked unit or drop-in and what enables the unit; `digest` names all but the latter.
+    `wish_folders`: those of all units, so that giving back leaves one that was there and empty.
     """
     folder = drop_in_folder(ctx, name)
     drop_ins = [path for path in sorted(folder.glob("*.conf")) if path.name != GATE_DROP_IN_FILE]
@@ -55,6 +57,7 @@ def originals(ctx: Context, name: str) -> Originals:
         "files": files,
         "links": {**own, **wishes(ctx, name)},
         "folder": _ownership(folder) if folder.is_dir() else None,
+        "wish_folders": [str(path) for path in _wish_folders(ctx)],
         "digest": digest,
     }
 
@@ -62,21 +65,38 @@ def originals(ctx: Context, name: str) -> Originals:
 def wishes(ctx: Context, name: str) -> Links:
     """The links by which other units want this one, and its aliases: what `systemctl enable` makes."""
     full = unit.service(name)
-    folders = [folder for kind in ("wants", "requires", "upholds") for folder in ctx.units.glob(f"*.{kind}")]
-    found = [folder / full for folder in folders]  # not by glob, which misses a link whose target is gone
+    # Not by glob, which misses a link whose target is gone.
+    found = [folder / full for folder in _wish_folders(ctx)]
     found += [path for path in ctx.units.glob("*.service") if path.name != full and path.is_symlink()]
     targets = {str(path): _target(path) for path in found if path.is_symlink()}
     return {path: target for path, target in targets.items() if Path(target).name == full}
 
 
+def _wish_folders(ctx: Context) -> List[Path]:
+    return sorted(path for kind in WISHES for path in ctx.units.glob(f"*{kind}"))
+
+
+def missing_folders(wanted: Links) -> List[str]:
+    """What `put_links` will make."""
+    return sorted({str(Path(path).parent) for path in wanted if not Path(path).parent.is_dir()})
+
+
+def emptied_folders(now: Links, record: Dict[str, Any]) -> List[str]:
+    """Folders of wishes that the originals did not have and that may be left empty once their links are back.
+
+    A takeover by an earlier ddtool did not note the folders: then, as for systemd, an empty one is nobody's.
+    """
+    gone = {Path(path).parent for path in now.keys() - record["links"].keys()}
+    kept = record.get("wish_folders", ())
+    return sorted(str(path) for path in gone if path.suffix in WISHES and str(path) not in kept)
+
+
 def put_links(ctx: Context, name: str, wanted: Links) -> None:
-    """Exactly these links belong to the unit from now on."""
+    """Exactly these links belong to the unit from now on. Folders are made for them; none is removed."""
     now = originals(ctx, name)["links"]
     for path in sorted(now.keys() - wanted.keys()):
         disk.remove(Path(path))
         disk.flush_folder(Path(path).parent)
-        if Path(path).parent not in (ctx.units, drop_in_folder(ctx, name)):
-            disk.remove_empty(Path(path).parent)
     for path, target in sorted(wanted.items()):
         in_the_way = os.path.lexists(path) and not Path(path).is_symlink()
         if now.get(path) != target and not in_the_way:  # somebody's file there is not ours to remove

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Dict, List, Optional, Type
 
-from . import adopt, unit
+from . import adopt, disk, unit
 from .errors import Drift, Unhealthy
 from .files import FileChange
 from .run import Run
@@ -17,15 +18,19 @@ WATCHED_S = 2.0  # a start that fails at once is noticed; what takes longer is t
 class LinkedFiles(Files):
     """Files of a unit and its links, swapped as one. `_links`: what the unit has once the files are settled."""
 
-    _links: Dict[str, str]
+    _links: Dict[str, str]  # `changes` says which, `undo` those of before
 
     def before(self, run: Run) -> Before:
-        return {**super().before(run), "links": adopt.originals(run.ctx, run.unit)["links"]}
+        noted = super().before(run)
+        links = adopt.originals(run.ctx, run.unit)["links"]
+        return {**noted, "links": links, "made": adopt.missing_folders(self._links)}
 
     def undo(self, run: Run, before: Before) -> None:
         adopt.drop_own_link(run.ctx, run.unit)
         self._links = before["links"]
         super().undo(run, before)
+        for folder in before.get("made", ()):  # an earlier ddtool did not note them
+            disk.remove_empty(Path(folder))
 
     def _settled(self, run: Run, before: Before) -> None:
         adopt.put_links(run.ctx, run.unit, self._links)
@@ -46,6 +51,7 @@ class Adopt(LinkedFiles):
                 f"the files of {run.unit} changed after the plan was shown, so nothing was written",
                 hint="run the command again to see the new plan",
             )
+        self._links = adopt.wishes(run.ctx, run.unit)
         kept = adopt.keeping(run.ctx, run.unit, self._found, self.args["about"])
         own = [
             FileChange(change.path, change.content, change.mode, owner=(0, 0))
@@ -55,7 +61,6 @@ class Adopt(LinkedFiles):
 
     def do(self, run: Run, before: Before) -> None:
         adopt.drop_own_link(run.ctx, run.unit)
-        self._links = adopt.wishes(run.ctx, run.unit)
         super().do(run, before)
 
 
@@ -67,6 +72,7 @@ class GiveBack(LinkedFiles):
 
     def changes(self, run: Run) -> List[FileChange]:
         self._record = adopt.adopted(run.ctx, run.unit)
+        self._links = self._record["links"]
         back = {change.path: change for change in adopt.restoring(run.ctx, self._record)}
         for own in super().changes(run):
             was = back.get(own.path)
@@ -75,8 +81,14 @@ class GiveBack(LinkedFiles):
             )
         return list(back.values())
 
+    def before(self, run: Run) -> Before:
+        """The originals' folder of drop-ins stays, though nothing may lie in it."""
+        noted = super().before(run)
+        own = {str(adopt.drop_in_folder(run.ctx, run.unit).resolve())} if self._record["folder"] else set()
+        spent = [folder for folder in noted["spent"] if folder not in own]
+        return {**noted, "spent": [*spent, *adopt.emptied_folders(noted["links"], self._record)]}
+
     def do(self, run: Run, before: Before) -> None:
-        self._links = self._record["links"]
         super().do(run, before)
         adopt.restore_folder(run.ctx, self._record)
 

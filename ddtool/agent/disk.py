@@ -99,13 +99,13 @@ def remove(path: Path) -> None:
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove a folder unless something lies in it."""
+    """Remove a folder unless something lies in it. A link to one is left: somebody put it there."""
     try:
         folder.rmdir()
     except FileNotFoundError:
         return
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
         return
     flush_folder(folder.parent)

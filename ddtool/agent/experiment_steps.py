@@ -16,11 +16,15 @@ class Safeguard(Step):
     def title(self, run: Run) -> str:
         return "make sure that all of this is undone, even by the next boot"
 
+    def before(self, run: Run) -> Before:
+        return {"wish_folder": safeguard.wish_folder(run.ctx).is_dir()}
+
     def do(self, run: Run, before: Before) -> None:
         safeguard.arm(run.ctx, run.unit)
 
     def undo(self, run: Run, before: Before) -> None:
-        safeguard.disarm(run.ctx, run.unit)
+        # An earlier ddtool noted nothing, and took the folder for its own.
+        safeguard.disarm(run.ctx, run.unit, keep_folder=before.get("wish_folder", False))
 
 
 class RunExperiment(Step):

@@ -143,8 +143,10 @@ def _entry(ctx: Context, path: str) -> Path:
 def _register(ctx: Context, args: Json) -> None:
     entry = _entry(ctx, args["path"])
     disk.make_dirs(entry.parent, 0o700)
-    parents = Path(args["path"]).parents
-    made = releases.read_json(entry).get("made") or [str(one) for one in parents if not one.exists()]
+    # What another environment's note says was made for it goes with the last of those that lie in it.
+    notes = [releases.read_json(one) for one in entry.parent.glob("[!.]*.json")]
+    ours = {one for note in notes for one in note["made"]}
+    made = [str(one) for one in Path(args["path"]).parents if str(one) in ours or not one.exists()]
     about = {"schema": SCHEMA, **{key: args[key] for key in ("path", "base", "digest")}, "made": made}
     disk.atomic_write(entry, json.dumps(about).encode())
 
@@ -179,8 +181,13 @@ def discard(ctx: Context, path: str) -> None:
     """The environment, its ledger of patches, the link that would dangle, and the note that it was begun."""
     entry = _entry(ctx, path)
     about = releases.read_json(entry)
-    if not about:
-        return
+    if about:
+        _take_away(ctx, about, path)
+        disk.remove(entry)
+    disk.remove_empty(entry.parent)  # also when a kill came before this, or before the note
+
+
+def _take_away(ctx: Context, about: Json, path: str) -> None:
     base = Path(about["base"])
     disk.remove(Path(path) / MARKER)  # first: half of it must not pass for an environment
     with disk.naming(Path(path)):
@@ -193,8 +200,6 @@ def discard(ctx: Context, path: str) -> None:
             disk.remove(ledger)
     for made in about["made"]:  # the innermost first
         disk.remove_empty(Path(made))
-    disk.remove(entry)
-    disk.remove_empty(entry.parent)
 
 
 def prune(ctx: Context) -> None:
@@ -207,6 +212,7 @@ def prune(ctx: Context) -> None:
         path: str = releases.read_json(entry)["path"]
         if path not in used:
             discard(ctx, path)
+    disk.remove_empty(ctx.state / "environments")  # the last `discard` may have been killed before it
 
 
 def missing(ctx: Context, shas: List[str]) -> None:

@@ -122,11 +122,8 @@ def discard(ctx: Context, unit: str, ident: str) -> None:
     path = folder(ctx, unit, ident)
     shutil.rmtree(path, ignore_errors=True)
     shutil.rmtree(path.with_name("." + ident), ignore_errors=True)
-    for empty in (path.parent, service_folder(ctx, unit), ctx.state / "services"):
-        try:
-            empty.rmdir()
-        except OSError:
-            return
+    for folder_of in (path.parent, service_folder(ctx, unit), ctx.state / "services"):
+        disk.remove_empty(folder_of)  # one that is gone may have been the last act before a kill
 
 
 def listing(ctx: Context, unit: str) -> List[Dict[str, Any]]:

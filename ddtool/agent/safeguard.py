@@ -49,16 +49,22 @@ def arm(ctx: Context, name: str) -> None:
     disk.write_new(mark, b"", 0o600)
 
 
-def disarm(ctx: Context, name: str) -> None:
-    """Also what a kill in the middle of `arm` left."""
+def wish_folder(ctx: Context) -> Path:
+    """Of every package's drop-ins for the boot's target: often there already, seldom empty."""
+    return ctx.units / "multi-user.target.d"
+
+
+def disarm(ctx: Context, name: str, *, keep_folder: bool) -> None:
+    """Also what a kill in the middle of `arm` left. `keep_folder`: `wish_folder` was there before `arm`."""
     disk.remove(running(ctx, name))
     wish = _wish(ctx)
     for path in (wish, ctx.units / UNIT):
         for one in (path, *path.parent.glob(f".ddtool-*-{path.name}")):
             disk.remove(one)
-    disk.remove_empty(wish.parent)
+    if not keep_folder:
+        disk.remove_empty(wish.parent)
     unit.systemctl("daemon-reload")
 
 
 def _wish(ctx: Context) -> Path:
-    return ctx.units / "multi-user.target.d" / "ddtool-settle.conf"
+    return wish_folder(ctx) / "ddtool-settle.conf"

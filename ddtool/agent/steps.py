@@ -93,7 +93,15 @@ class Files(Step):
 
     def before(self, run: Run) -> Before:
         self._changes = self.changes(run)
-        return {"reload": any(run.ctx.units in Path(change.path).parents for change in self._changes)}
+        reload = any(run.ctx.units in Path(change.path).parents for change in self._changes)
+        return {"reload": reload, "spent": self._spent()}
+
+    def _spent(self) -> List[str]:
+        """Folders of drop-ins that nothing may lie in afterwards. They go at the end: an undo needs them."""
+        gone = [
+            Path(item["path"]).resolve() for item in self.args.get("files", ()) if item["content"] is None
+        ]
+        return sorted({str(path.parent) for path in gone if path.parent.name.endswith(".service.d")})
 
     def do(self, run: Run, before: Before) -> None:
         files = FileSet.stage(run.folder, self._name(), self._changes)
@@ -126,10 +134,9 @@ class Files(Step):
         files = FileSet.load(run.folder, self._name())
         if files is not None:
             files.finish()
-        for item in self.args.get("files", ()):  # also when an earlier finish was killed between the two
-            parent = Path(item["path"]).resolve().parent
-            if item["content"] is None and parent.name.endswith(".service.d"):
-                disk.remove_empty(parent)
+        # Also when an earlier finish was killed between the two; an earlier ddtool did not note the folders.
+        for folder in before.get("spent", self._spent()):
+            disk.remove_empty(Path(folder))
 
 
 class Compose(Files):
