@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ddtool.agent.load_events import digest
 from ddtool.bench import records
 from ddtool.bench.tune.acceptance import Acceptance
 from ddtool.bench.tune.rounds import shape_of, width_of
@@ -19,6 +20,7 @@ from ddtool.bench.tune.trees import Draft
 
 BLOCK, TOPK, VOCAB, MOST = 8, 8, 1000, 64
 PREFILL_S = 0.020
+PROMPT_TOKENS = 100
 RoundMs = Callable[[int, int], float]  # (width, requests in the round) → milliseconds
 
 
@@ -40,7 +42,7 @@ def _text(dice: random.Random, tokens: int, sharp: float, spread: float) -> Text
         truth = [*ids[root + 1 : root + BLOCK], *(dice.randrange(VOCAB) for _ in range(BLOCK))][: BLOCK - 1]
         rows = [_row(dice, token, sharp, spread) for token in truth]
         drafts[root] = Draft([probs for probs, _ in rows], [choices for _, choices in rows])
-    return Text(tuple(ids), drafts)
+    return Text(tuple(ids), drafts, PROMPT_TOKENS)
 
 
 def _row(dice: random.Random, truth: int, sharp: float, spread: float) -> tuple[list[float], list[int]]:
@@ -60,7 +62,7 @@ def trace_lines(found: Sequence[Text]) -> Iterator[str]:
             line = {
                 "rid": f"r{number}",
                 "round": root,
-                "position": 10 + root,
+                "position": PROMPT_TOKENS + root,
                 "root": text.ids[root],
                 "logprobs": draft.logprobs,
                 "ids": draft.ids,
@@ -77,12 +79,15 @@ def traced_pass(found: Sequence[Text], cell: str) -> list[str]:
     lines: list[dict[str, Any]] = [{"kind": "begin", **name, "unix": 2.0, "warm": "flushed"}]
     for number, text in enumerate(found):
         chunks = [[0.1 * count, count] for count in range(1, len(text.ids) + 1)]
-        lines.append({"kind": "sample", **name, **sample(number, 0.0, chunks)})
+        lines.append({"kind": "sample", **name, **sample(number, 0.0, chunks, text)})
     return [json.dumps(line) for line in [*lines, {"kind": "end", **name, "seconds": 60.0}]]
 
 
 class Machine:
-    """round_ms: what a round truly costs. noise: relative, of each round. tree_ms: what a tree costs beside a chain."""
+    """round_ms: what a round truly costs. noise: relative, of each round. tree_ms: what a tree costs beside a chain.
+
+    forks: what its arms say in place of the traced text of a number, as greedy text in bfloat16 may.
+    """
 
     def __init__(
         self,
@@ -91,8 +96,11 @@ class Machine:
         noise: float = 0.02,
         seed: int = 1,
         tree_ms: float = 0.0,
+        forks: Mapping[int, Text] | None = None,
     ) -> None:
         self.acceptance = Acceptance(found, MOST)
+        said = [(forks or {}).get(number, text) for number, text in enumerate(found)]
+        self._spoken = Acceptance(said, MOST) if forks else self.acceptance
         self._round_ms, self._noise, self._tree_ms = round_ms, noise, tree_ms
         self._dice = random.Random(seed)
 
@@ -122,8 +130,8 @@ class Machine:
         assert shape is not None
         width = width_of(shape, BLOCK)
         overhead = 0.0 if shape.is_chain else self._tree_ms
-        taken = self.acceptance._taken(shape)
-        gained = [gains(text, takes) for text, takes in zip(self.acceptance.texts, taken, strict=True)]
+        taken = self._spoken._taken(shape)
+        gained = [gains(text, takes) for text, takes in zip(self._spoken.texts, taken, strict=True)]
         begun = {"pass": name, "attempt": 1}
         yield {"kind": "begin", **begun, "unix": 1.0, "server": {}, "warm": "flushed"}
         waiting, active, clock = list(range(len(gained))), {}, 0.0
@@ -138,22 +146,27 @@ class Machine:
                 chunks.append([clock - sent, chunks[-1][1] + left.pop(0)])
                 if not left:
                     del active[number]
-                    yield {"kind": "sample", **begun, **sample(number, sent, chunks)}
+                    yield {
+                        "kind": "sample",
+                        **begun,
+                        **sample(number, sent, chunks, self._spoken.texts[number]),
+                    }
         yield {"kind": "end", **begun, "seconds": clock, "gpu": None, "metrics": None}
 
 
-def sample(number: int, sent: float, chunks: list[list[float]]) -> dict[str, Any]:
+def sample(number: int, sent: float, chunks: list[list[float]], text: Text) -> dict[str, Any]:
     return {
         "index": number,
         "prompt": f"{number:016x}",
         "sent_s": sent,
         "chunks": chunks,
         "e2e_s": chunks[-1][0],
-        "prompt_tokens": 100,
+        "prompt_tokens": PROMPT_TOKENS,
         "cached_tokens": 0,
         "completion_tokens": chunks[-1][1],
         "verify_ct": len(chunks) - 1,
         "finish": "length",
+        "output": digest(" ".join(map(str, text.ids))),
         "status": 200,
         "error": None,
     }

@@ -155,14 +155,14 @@ def test_what_is_recommended_is_never_3_percent_below_the_best_that_was_tried(se
 
 def test_a_gain_that_is_uncertain_is_the_chains_unless_it_is_worth_more_than_3_percent():
     tree = Shape(32, 8)
-    small = recommend.choose(tree, 0.02, 0.05, "measured")
+    small = recommend.choose(tree, 0.02, 0.05, "measured", "±5.0%")
     assert small.is_chain
     assert "not more than is uncertain" in small.why
-    assert not recommend.choose(tree, 0.02, 0.01, "measured").is_chain
-    large = recommend.choose(tree, 0.04, 0.05, "measured")
+    assert not recommend.choose(tree, 0.02, 0.01, "measured", "±1.0%").is_chain
+    large = recommend.choose(tree, 0.04, 0.05, "measured", "±5.0%")
     assert not large.is_chain
     assert "not certain" in large.why
-    assert recommend.choose(tree, -0.01, 0.0, "predicted").is_chain
+    assert recommend.choose(tree, -0.01, 0.0, "predicted", "±0.0%").is_chain
 
 
 def test_neighbours_are_a_smaller_and_a_larger_tree_where_there_are_such():
@@ -175,12 +175,24 @@ def test_neighbours_are_a_smaller_and_a_larger_tree_where_there_are_such():
 def test_one_measurement_says_nothing_about_the_next():
     one = recommend.measured({CHAIN: {(0, 0): 100.0}, Shape(32, 8): {(0, 0): 102.0}})
     assert one.is_chain
-    assert "too few passes" in one.why
-    values = [100.0, 101, 99, 100, 102]
-    chain = dict(zip([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)], values, strict=True))
-    sure = recommend.measured({CHAIN: chain, Shape(32, 8): {one: 1.02 * rate for one, rate in chain.items()}})
+    assert "from 1 pass of each, and it takes 5 to say how surely" in one.why
+
+
+def test_five_passes_say_how_surely_and_those_of_one_start_that_they_know_no_other():
+    def compared(repeats: list[tuple[int, int]]) -> recommend.Choice:
+        chain = dict(zip(repeats, [100.0, 101, 99, 100, 102], strict=False))
+        return recommend.measured(
+            {CHAIN: chain, Shape(32, 8): {at: 1.02 * rate for at, rate in chain.items()}}
+        )
+
+    sure = compared([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)])
     assert not sure.is_chain
     assert sure.error < 0.01
+    assert "start" not in sure.why
+    assert "±0.0% within one server start" in compared([(0, repeat) for repeat in range(5)]).why
+    four = compared([(0, 0), (0, 1), (1, 0), (1, 1)])
+    assert "from 4 passes of each, and it takes 5 to say how surely" in four.why
+    assert "start" not in four.why
 
 
 def test_passes_of_one_repeat_are_compared_though_one_is_missing():

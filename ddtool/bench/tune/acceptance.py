@@ -55,6 +55,11 @@ class Acceptance:
         """Whether every position has its draft."""
         return all(text.is_dense for text in self.texts)
 
+    @cached_property
+    def numbers(self) -> dict[tuple[str, str], int]:
+        """Of texts, by the digests of prompt and text; without those that have none."""
+        return {text.said: number for number, text in enumerate(self.texts) if text.said is not None}
+
     def rounds(self, shape: Shape) -> list[float]:
         """Rounds that each text takes, as the server counts them in `spec_verify_ct`.
 

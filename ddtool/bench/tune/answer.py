@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from ddtool.bench.tune.alike import judged
 from ddtool.bench.tune.checks import checks
 from ddtool.bench.tune.experts import independent
 from ddtool.bench.tune.found import Found, choice, is_of
@@ -96,7 +97,10 @@ def _width(timing: Timing) -> int | None:
 
 
 def acceptance_rows(found: Found) -> list[Json]:
-    """Accept lengths, predicted and as the server counted them over the same prompts; budget 0 is the chain."""
+    """Accept lengths, predicted and as the server counted them over the same prompts; budget 0 is the chain.
+
+    measured: of all answers. judged: the prediction against those that are the traced texts, see `alike`.
+    """
     acceptance = found.predictor.acceptance
     measured: dict[Shape, list[Timing]] = {}
     for one in [*found.timings, *found.verified]:
@@ -105,9 +109,9 @@ def acceptance_rows(found: Found) -> list[Json]:
     shapes = {CHAIN, *measured, *(Shape(budget, found.topk) for budget in SHOWN)}
     rows = []
     for shape in sorted(shape for shape in shapes if found.is_traced(shape)):
-        runs = measured.get(shape)
-        tokens = sum(sum(one.tokens) for one in runs or [])
-        rounds = sum(sum(one.rounds) for one in runs or [])
+        runs = measured.get(shape, [])
+        tokens = sum(sum(one.tokens) for one in runs)
+        rounds = sum(sum(one.rounds) for one in runs)
         rows.append(
             {
                 "budget": shape.budget,
@@ -115,9 +119,22 @@ def acceptance_rows(found: Found) -> list[Json]:
                 "predicted": round(acceptance.length(shape), 4),
                 "measured": round(tokens / rounds, 4) if rounds else None,
                 "error": round(acceptance.error(shape), 4),
+                "judged": judged_row(found, shape, runs) if runs else None,
             }
         )
     return rows
+
+
+def judged_row(found: Found, shape: Shape, runs: Sequence[Timing]) -> Json:
+    """How far the prediction is off, over which answers, and how far it may be."""
+    one = judged(found.predictor.acceptance, shape, runs, sampled=found.is_sampled)
+    return {
+        "off": round(one.off, 4),
+        "within": round(one.within, 4),
+        "over": "alike" if one.by_text else "all",
+        "alike": one.alike,
+        "answers": one.answers,
+    }
 
 
 def predicted_rows(found: Found, load: Load) -> list[Json]:

@@ -98,6 +98,14 @@ class Predictor:
         decoding = self._play(shape, load, rounds)
         return sum(sizes) / (decoding + len(sizes) * self._overhead[load])
 
+    def replayed(self, one: Timing) -> float:
+        """Tokens per second of a pass with the rounds that its requests took: what the cost model alone says of it."""
+        if one.shape is None:
+            raise ValueError(f"{one.arm} has no rounds of a tree or a chain")
+        load = _load(one)
+        seconds = self._play(one.shape, load, one.rounds) + len(one.rounds) * self._overhead[load]
+        return sum(one.tokens) / seconds
+
     def gain(self, shape: Shape, load: Load) -> float:
         """Over the chain: 0.1 is 10 % more tokens a second."""
         return self.rate(shape, load) / self.rate(CHAIN, load) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,25 @@ def measured_lines(folder: Folder) -> list[Json]:
 
 def traced_texts(fit: Folder, path: Path) -> list[Text]:
     """Of the traced pass alone: it was the last to be asked of its server. A single token needs no round."""
-    counts = [
-        sample["completion_tokens"]
+    samples = [
+        sample
         for one in records.read(fit.lines()).passes
         if one.id.arm == plan.TRACE
         for sample in one.samples
+        if sample["completion_tokens"] > 1
     ]
     with path.open(encoding="utf-8") as lines:
-        texts = trace.read(lines)
-    return texts[-sum(count > 1 for count in counts) :]
+        texts = trace.read(lines)[-len(samples) :]
+    if len(texts) != len(samples):
+        return texts
+    return [_named(text, sample) for text, sample in zip(texts, samples, strict=True)]
+
+
+def _named(text: Text, sample: Mapping[str, Any]) -> Text:
+    """With the digests of the request in its place; requests that are sent at once may change places on their way."""
+    if sample.get("output") is None or text.prompt_tokens != sample["prompt_tokens"]:
+        return text
+    return replace(text, said=(sample["prompt"], sample["output"]))
 
 
 def of_run(folder: Folder, topk: int) -> list[Timing]:

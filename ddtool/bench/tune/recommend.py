@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ddtool.bench.statistics import paired_ratio
+from ddtool.bench.statistics import MIN_PAIRS, paired_ratio
 from ddtool.bench.tune.predict import Load, Predictor
 from ddtool.bench.tune.trees import CHAIN, Shape
 
@@ -42,13 +42,15 @@ def predicted(predictor: Predictor, load: Load, shapes: Sequence[Shape]) -> Choi
     rates = {shape: predictor.rate(shape, load) for shape in shapes}
     best = next(shape for shape in shapes if rates[shape] >= (1 - EQUAL) * max(rates.values()))
     gain, error = predictor.gain(best, load), predictor.error(best, load)
-    return choose(best, gain, error, "predicted")
+    return choose(best, gain, error, "predicted", f"±{error:.1%}")
 
 
-def choose(best: Shape, gain: float, error: float, how: str) -> Choice:
-    """gain: of the best tree over the chain; error: how far it may be off. how: `predicted` or `measured`."""
+def choose(best: Shape, gain: float, error: float, how: str, about: str) -> Choice:
+    """gain: of the best tree over the chain; error: how far it may be off, which `about` says in words.
+
+    how: `predicted` or `measured`.
+    """
     tree = f"budget {best.budget}, top-k {best.topk}"
-    about = f"±{error:.1%}" if error < UNKNOWN else "from too few passes to say how surely"
     told = f"{how} {gain:+.1%} over the chain, {about}"
     if gain > min(error, CLOSE):
         unsure = "" if gain > error else "; not certain, so measure again with more repeats"
@@ -82,5 +84,11 @@ def measured(rates: Mapping[Shape, Mapping[Repeat, float]]) -> Choice:
         [rates[CHAIN][one] for one in shared],
         [start for start, _ in shared],
     )
-    error = UNKNOWN if ratio.low is None or ratio.high is None else (ratio.high - ratio.low) / 2
-    return choose(best, ratio.ratio - 1, error, "measured")
+    if ratio.low is None or ratio.high is None:
+        passes = f"{ratio.pairs} pass{'es' if ratio.pairs > 1 else ''} of each"
+        about = f"from {passes}, and it takes {MIN_PAIRS} to say how surely"
+        return choose(best, ratio.ratio - 1, UNKNOWN, "measured", about)
+    error = (ratio.high - ratio.low) / 2
+    once = len({start for start, _ in shared}) == 1
+    about = f"±{error:.1%}" + (" within one server start" if once else "")
+    return choose(best, ratio.ratio - 1, error, "measured", about)

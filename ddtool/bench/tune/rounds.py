@@ -25,8 +25,9 @@ class Timing:
     """One pass. shape: None for plain decoding. context: prompt tokens, the median. workload: its cell without the
     concurrency. visit: the server start, repeat: within it. round_ms: between two rounds.
 
-    seconds: from the first request sent to the last one done. rounds, tokens: of each request, in order. steps: ms a
-    round on the device by step of the tree (grow, choose, follow), where the server has metrics.
+    seconds: from the first request sent to the last one done. rounds, tokens: of each request, in order. said: digests
+    of its prompt and of its answer, None in samples that have none. steps: ms a round on the device by step of the tree
+    (grow, choose, follow), where the server has metrics.
     """
 
     arm: str
@@ -40,6 +41,7 @@ class Timing:
     seconds: float
     rounds: tuple[float, ...]
     tokens: tuple[int, ...]
+    said: tuple[tuple[str, str | None], ...]
     steps: Mapping[str, float]
 
     @property
@@ -94,6 +96,7 @@ def timing(one: Pass, topk: int) -> Timing | None:
         seconds=float(one.end["seconds"]),
         rounds=tuple(_rounds(sample, shape) for sample in one.samples),
         tokens=tuple(sample["completion_tokens"] for sample in one.samples),
+        said=tuple((sample["prompt"], sample.get("output")) for sample in one.samples),
         steps=_steps(one.end.get("metrics") or {}),
     )
 

@@ -16,10 +16,15 @@ from ddtool.errors import DdtoolError
 
 @dataclass(frozen=True)
 class Text:
-    """A completion: its token ids, and drafts by the index of their root among them. Prefill gives the first token."""
+    """A completion: its token ids, and drafts by the index of their root among them. Prefill gives the first token.
+
+    prompt_tokens: before it. said: digests of the prompt and of the text, where the load client's samples tell them.
+    """
 
     ids: tuple[int, ...]
     drafts: Mapping[int, Draft]
+    prompt_tokens: int = 0
+    said: tuple[str, str] | None = None
 
     @property
     def rounds_end(self) -> int:
@@ -69,4 +74,4 @@ def _text(records: list[Mapping[str, Any]]) -> Text:
             f"the trace has no {missing} in it: an older engine of ddtool wrote it",
             hint="ddtool tune without --from measures with this one",
         ) from None
-    return Text(tuple(ids), drafts)
+    return Text(tuple(ids), drafts, first)
