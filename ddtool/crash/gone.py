@@ -79,10 +79,10 @@ def _service(scene: Scene) -> _Service | None:
     `nnodes` must be said: it stands behind the others, so a line that holds it was not cut before them.
     """
     said = next((line.text for line in scene.lines if events.phase_of(line) == "args"), "")
-    sizes = {name: int(value) for name, value in reversed(_SIZE.findall(said))}
+    sizes = {name: int(value) for name, value in _SIZE.findall(said)}
     replicas = sizes.get("dp_size", 1)
     shares_numbers = sizes.get("pp_size", 1) > 1 or (replicas > 1 and "enable_dp_attention=True" not in said)
-    if sizes.get("tp_size", 1) < 2 or sizes.get("nnodes") != 1 or shares_numbers:
+    if "tp_size" not in sizes or sizes.get("nnodes") != 1 or shares_numbers:
         return None
     return _Service(sizes["tp_size"], numbered=replicas == 1)
 

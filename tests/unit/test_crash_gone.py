@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import random
 
 import pytest
 from support import crashlog
-from support.crashmut import CASES
+from support.crashmut import CASES, KEEPING, block_of
 
 from ddtool.crash.classify import classify
 from ddtool.crash.model import Verdict
@@ -105,6 +106,15 @@ def test_a_scheduler_killed_on_two_gpus_is_named() -> None:
     assert found.evidence[0].rank == 1 and found.evidence[0].text.startswith("Capture DDTREE graphs end.")
 
 
+def test_a_mangled_log_names_the_same_rank_or_none() -> None:
+    rng, block = random.Random(5), block_of(REAL)
+    lines = REAL["log"].encode().split(b"\n")
+    told = [classify(io.BytesIO(b"\n".join(rng.choice(KEEPING)(lines, block, rng)))) for _ in range(40)]
+    named = [verdict.cause for verdict in told if not verdict.cause.startswith(TODAY)]
+    assert all(cause.startswith("Rank 1 alone ") for cause in named)
+    assert len(named) > 10
+
+
 @pytest.mark.parametrize("form", ["cat", "short", "k8s", "compose", "journal"])
 @pytest.mark.parametrize("silent", [0, 5])
 def test_seven_of_eight_report(silent: int, form: str) -> None:
@@ -164,6 +174,13 @@ def test_one_that_may_have_spoken_is_not_named(line: str) -> None:
 
 def test_nor_one_that_complained_before() -> None:
     assert names_nobody(judged([*serving(), STORE.format(rank=5), *all_but(5), *crashlog.KILLED]))
+
+
+def test_what_the_service_survived_is_neither_a_word_nor_a_report() -> None:
+    batch = f"[2026-03-02 04:12:20 TP0] {crashlog.DECODE}"
+    before = [*serving(), STORE.format(rank=5), REMOTE.format(rank=3), batch]
+    assert judged([*before, *all_but(5), *crashlog.KILLED]).cause.startswith("Rank 5 alone ")
+    assert names_nobody(judged([*before, *all_but(3, 5), *crashlog.KILLED]))
 
 
 def test_last_words_that_nobody_knows_are_shown() -> None:
