@@ -73,12 +73,14 @@ def tune() -> dict[str, Any]:
             {
                 "name": "accept length",
                 "ok": False,
-                "detail": "2.6% at worst, predicted against measured (good up to 2%)",
+                "detail": "2.6% at worst, predicted against measured, over the 716 of 768 answers that are the "
+                "traced texts (good up to 2%)",
             },
             {
                 "name": "prediction",
                 "ok": True,
-                "detail": "2.8% of tok/s at worst, predicted against measured (good up to 10%)",
+                "detail": "2.8% of tok/s at worst, predicted against measured (good up to 10%): tree:16 at "
+                "concurrency 16 is predicted +2.8%, and +1.9% with the rounds that it really took",
             },
         ],
     }
@@ -101,12 +103,16 @@ def verify_row(random_: random.Random, load: dict[str, Any], width: int) -> dict
 
 def acceptance_row(random_: random.Random, arm: str) -> dict[str, Any]:
     """Budget 0 is the chain."""
+    run, predicted = arm != "tree:8:4", near(random_, ACCEPTED[arm], 0.006)
+    off = 0.0262 if arm == "tree:32" else 0.0043
+    alike = {"off": off, "within": 0.02, "over": "alike", "alike": 179, "answers": 192}
     return {
         "budget": 0 if arm == "chain" else ARMS[arm] - 1,
         "topk": 0 if arm == "chain" else 4 if arm == "tree:8:4" else 8,
-        "predicted": near(random_, ACCEPTED[arm], 0.006),
-        "measured": ACCEPTED[arm] if arm != "tree:8:4" else None,
+        "predicted": predicted,
+        "measured": ACCEPTED[arm] if run else None,
         "error": 0.0131,
+        "judged": alike if run else None,
     }
 
 

@@ -162,6 +162,19 @@ def test_tune_says_what_to_use_first() -> None:
     assert "Use the chain at concurrency 1\n" in shown(tune)
 
 
+def test_tune_says_over_how_many_answers_a_length_was_judged() -> None:
+    tune = example("tune")
+    table = shown(tune).split("tokens a round by budget")[1].split("ms a round")[0]
+    assert re.search(r"^ *chain .* 0\.4 % +179 of 192 ", table, re.M)
+    for row in tune["acceptance"]:
+        row["judged"] = row["judged"] and {**row["judged"], "over": "all", "alike": None}
+    table = shown(tune).split("tokens a round by budget")[1].split("ms a round")[0]
+    assert "0.4 %" in table and "same text" not in table
+    for row in tune["acceptance"]:
+        del row["judged"]  # of an older answer
+    assert "off by" not in shown(tune).split("tokens a round by budget")[1].split("ms a round")[0]
+
+
 def test_many_predictions_do_not_hide_the_measured_ones() -> None:
     text = (
         shown(example("tune")).split("tok/s, code, concurrency 1,")[1].split("tok/s, code, concurrency 16")[0]

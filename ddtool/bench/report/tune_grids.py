@@ -72,10 +72,18 @@ def fit(tune: Json) -> Grid | None:
 
 
 def acceptance(tune: Json) -> Grid | None:
-    columns = {"topk": "topk", "predicted": "predicted", "measured": "measured", "error": "±"}
-    return rows_grid(
-        "Tokens a round by budget (0: the chain)", tune.get("acceptance") or [], [], "budget", columns
-    )
+    rows = [{**row, **(row.get("judged") or {})} for row in tune.get("acceptance") or []]
+    columns = {
+        "topk": "topk",
+        "predicted": "predicted",
+        "measured": "measured",
+        "error": "±",
+        "off": "off by",
+        "within": "good to",
+        "alike": "same text",
+        "answers": "of answers",
+    }
+    return rows_grid("Tokens a round by budget (0: the chain)", rows, [], "budget", columns)
 
 
 def split(tune: Json, order: Sequence[str]) -> Grid | None:

@@ -110,12 +110,26 @@ def acceptance(tune: Json) -> list[RenderableType]:
             measured("predicted", rows, "predicted"),
             measured("measured", rows, "measured"),
             measured("±", rows, "error"),
+            *judged(rows),
         ]
     )
     values = [look(row, "predicted") for row in rows]
     bars = Bars(values, max((value for value in values if value), default=0))
     names = ["chain" if row.get("budget") == 0 else number(row.get("budget")) for row in rows]
     return ["", Sheet("tokens a round by budget", Column("budget", names), [[*columns, bars]])]
+
+
+def judged(rows: Sequence[Json]) -> list[Column]:
+    """How far predictions are off, and how many answers were the traced texts; none where nothing was measured."""
+    off = [look(row, "judged", "off") for row in rows]
+    if all(value is None for value in off):
+        return []
+    columns = [Column("off by", [share(value) for value in off])]
+    same = [(look(row, "judged", "alike"), look(row, "judged", "answers")) for row in rows]
+    if all(alike is None for alike, _ in same):
+        return columns
+    told = ["–" if alike is None else f"{number(alike)} of {number(answers)}" for alike, answers in same]
+    return [*columns, Column("same text", told)]
 
 
 def verify(tune: Json) -> list[RenderableType]:
