@@ -44,13 +44,14 @@ def drafted(depth, right, root):
     return [root + 1 + depth if rank == right else 1000 + rank for rank in range(8)]
 
 
-def trace(rid, count):
+def trace(meta, count):
     kind, _, path = os.environ.get("DDTOOL_ENGINE_TRACE", "").partition(",")[0].partition(":")
     if kind == "verify-trace":
         with open(path, "a") as file:
             for root in range(count - 1):
                 ids = [drafted(depth, right, root) for depth, right in enumerate(RIGHT)]
-                line = {"rid": rid, "round": root, "position": 3 + root, "root": root, "bonus": root + 1}
+                line = {"rid": meta["id"], "round": root, "root": root, "bonus": root + 1}
+                line["position"] = meta["prompt_tokens"] + root
                 line.update(logprobs=[LOGPROBS] * 7, ids=ids, path_ranks=[], accepted=0)
                 file.write(json.dumps(line) + "\\n")
 
@@ -65,7 +66,7 @@ def with_drafter() -> dict[str, bytes]:
     for old, new in (
         ("class Server(", DRAFTER),
         ("-(-count // ACCEPT_LENGTH)", "-(-(count - 1) // gain(args)[0]) or 1"),
-        ('        text = "".join(" "', '        trace(meta["id"], count)\n        text = "".join(" "'),
+        ('        text = "".join(" "', '        trace(meta, count)\n        text = "".join(" "'),
         (
             "        step = ACCEPT_LENGTH if",
             "        args = self.server.args\n        step = gain(args)[0] if",
@@ -136,6 +137,10 @@ def test_from_widths_and_a_trace_to_a_verified_overlay(
     assert rows[0, 0]["predicted"] == pytest.approx(rows[0, 0]["measured"], rel=0.01)
     assert rows[40, 8]["predicted"] == pytest.approx(rows[40, 8]["measured"], rel=0.01)
     assert rows[33, 8]["measured"] == pytest.approx(rows[33, 8]["predicted"], rel=0.01)
+    judged = rows[40, 8]["judged"]
+    assert (judged["over"], judged["alike"], judged["off"]) == ("alike", judged["answers"], 0.0)
+    (check,) = (check for check in said["checks"] if check["name"] == "accept length")
+    assert check["ok"] and "answers that are the traced texts" in check["detail"]
     made = profiles.load(str(path))
     assert (made.speculative.algorithm, made.speculative.budget, made.engine.provider) == (
         "DDTREE",
