@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddtool.bench import distribution, records
+from ddtool.bench import distribution, lossless_fallback, records
 from ddtool.bench.metrics import Acceptance, acceptance, measure
 from ddtool.bench.passes import PLAIN
 from ddtool.bench.records import Pass
@@ -160,15 +160,19 @@ def lowest_load(cells: Sequence[Json], cell: Json) -> Json:
 
 
 def _sampled(plain: Sequence[Pass], mine: Sequence[Pass]) -> Json:
-    drawn = distribution.compare(_by_prompt(plain), _by_prompt(mine))
+    expected, found = _by_prompt(plain), _by_prompt(mine)
+    drawn = distribution.compare(expected, found)
     same = [_ids(one) for one in mine] == [_ids(one) for one in plain]
+    said = drawn.words
+    if drawn.differs and lossless_fallback.fell_back(expected, found):
+        said += f"; {lossless_fallback.WORDS}"
     return {
         "samples": drawn.samples,
         "equal": None,
         "divergences": [],
         "distribution": drawn.to_json(),
         "verdict": NO_EFFECT if same else _verdict_of(drawn),
-        "words": _IDENTICAL if same else drawn.words,
+        "words": _IDENTICAL if same else said,
     }
 
 
