@@ -78,6 +78,9 @@ def attacked(world: World, operation: str, verb: str) -> Iterator[list[dict[str,
     before = ["diag enable"] if operation == "restore" else []
     for name in before:
         world.change(name)
+    if operation == "remove":  # the first takes a history with it, file by file, that no later one finds
+        world.change("remove")
+        world.change("deploy A")
     doctored.arm(world.host, verb, 0)
     world.change(operation)
     acts = doctored.acts(world.host)
