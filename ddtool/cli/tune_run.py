@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddtool.deploy.deployment import Deployment
 
 Json = dict[str, Any]
-VERIFY_ARMS = 4  # the chain, the best tree and its neighbours
+VERIFY_ARMS = 5  # the chain, the best tree, its neighbours, and the fit's fastest; at more loads a few more
 VERIFY_VISITS, VERIFY_PASSES = 2, 3  # of each arm, and of each visit: an interval needs five passes
 
 

@@ -13,6 +13,7 @@ from ddtool.bench.tune import recommend
 from ddtool.bench.tune.acceptance import Acceptance
 from ddtool.bench.tune.cost import Experts, interpolate
 from ddtool.bench.tune.experts import independent
+from ddtool.bench.tune.found import Found, fastest, tried
 from ddtool.bench.tune.predict import Load, Predictor, play
 from ddtool.bench.tune.rounds import arm_of, shape_of, timings, width_of
 from ddtool.bench.tune.trees import CHAIN, Shape
@@ -163,6 +164,16 @@ def test_a_gain_that_is_uncertain_is_the_chains_unless_it_is_worth_more_than_3_p
     assert not large.is_chain
     assert "not certain" in large.why
     assert recommend.choose(tree, -0.01, 0.0, "predicted", "±0.0%").is_chain
+
+
+def test_what_was_fastest_in_the_fit_is_run_again_where_no_smooth_curve_tells_why():
+    machine = Machine(TEXTS, lambda n, a: (10 + 0.08 * n) * (0.72 if n == 16 else 1), noise=0.001)
+    fit = timings(machine.passes(ARMS, [16]), TOPK)
+    found = Found(Predictor(fit, machine.acceptance), fit, [], "code", TOPK)
+    best = recommend.predicted(found.predictor, SIXTEEN, found.shapes).best
+    assert fastest(found, SIXTEEN) == Shape(15, TOPK)
+    assert Shape(15, TOPK) not in [best, *recommend.neighbours(best, BLOCK, 64)]
+    assert tried(found, SIXTEEN) == [CHAIN, best, *recommend.neighbours(best, BLOCK, 64), Shape(15, TOPK)]
 
 
 def test_neighbours_are_a_smaller_and_a_larger_tree_where_there_are_such():

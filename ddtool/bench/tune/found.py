@@ -100,8 +100,15 @@ def choice(found: Found, load: Load) -> Choice:
 
 
 def tried(found: Found, load: Load) -> list[Shape]:
-    """What a verification runs: the chain, the best tree of every load, and the neighbours of `load`'s."""
+    """What a verification runs: the chain, the best tree of every load by prediction and by the fit's own passes, and
+    the neighbours of `load`'s. A cost curve is smooth and a GPU is not: the fit's fastest gets its rematch."""
     best = [recommend.predicted(found.predictor, one, found.shapes).best for one in [load, *found.main]]
     acceptance = found.predictor.acceptance
     around = recommend.neighbours(best[0], acceptance.block, acceptance.most)
-    return list(dict.fromkeys([CHAIN, *best, *around]))
+    return list(dict.fromkeys([CHAIN, *best, *around, *(fastest(found, one) for one in found.main)]))
+
+
+def fastest(found: Found, load: Load) -> Shape:
+    """The tree with the highest median of tok/s among those that were run for the fit."""
+    rates = {shape: median(values) for shape, values in found.rates(found.timings, load).items()}
+    return max((shape for shape in rates if not shape.is_chain), key=lambda shape: rates[shape])
