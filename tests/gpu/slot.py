@@ -99,34 +99,34 @@ def experts(on: Machine) -> list[Step]:
     """An expert-heavy target, where every verified token reads more weights: several widths give verify(N)."""
     arms = ["plain", "chain", "tree:16", "tree:32"]
     return [
-        expert_heavy(on),
+        on.heavy("experts", 12, 1536, 384),  # 22 GB: four servers of it fit on a card
         on.measured("arms", "e-experts", "experts", arms=arms, temperatures=0, batches=[1, 4, 16]),
     ]
 
 
-def expert_heavy(on: Machine) -> Step:
-    """22 GB: four servers of it fit on a card."""
-    return on.heavy("experts", 12, 1536, 384)
-
-
 def tuned_dense(on: Machine) -> list[Step]:
-    """`tune` on the heavy target: six budgets and more, half of them told from the others. Given three times or so."""
-    return [on.heavy("heavy", 72, 98304), on.measured("tune", "f-dense", "heavy")]
+    """`tune` on a heavy target: six budgets and more, half of them told from the others. Given twice or so.
+
+    16 GB: its verification may have seven servers, and they are to live side by side.
+    """
+    return [on.heavy("heavy-16", 54, 98304), on.measured("tune", "f-dense", "heavy-16", together=5)]
 
 
 def tuned_experts(on: Machine) -> list[Step]:
     """The same with experts, and SGLang's own count of those read."""
     return [
-        expert_heavy(on),
-        on.measured("tune", "g-experts", "experts", experts="384:8"),
+        on.heavy("experts-16", 9, 1536, 384),
+        on.measured("tune", "g-experts", "experts-16", experts="384:8", together=5),
     ]
 
 
 def tuned_weak(on: Machine) -> list[Step]:
     """Experts and the weak drafter: where the chain should be the answer, if anywhere."""
     return [
-        expert_heavy(on),
-        on.measured("tune", "h-weak", "experts", "draft-weak", experts="384:8", concurrency="16,1"),
+        on.heavy("experts-16", 9, 1536, 384),
+        on.measured(
+            "tune", "h-weak", "experts-16", "draft-weak", experts="384:8", concurrency="16,1", together=5
+        ),
     ]
 
 
