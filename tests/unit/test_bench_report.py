@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.bench_examples import example, numbers
 from support.bench_run import run, speeds, unhurried
 
-from ddtool.bench.report import check_html, html
+from ddtool.bench.report import check_html, grids, html
 from ddtool.bench.report.places import apart, spread
 from ddtool.bench.report.places import ticks as log_ticks
 from ddtool.bench.results import summarise
@@ -188,6 +188,25 @@ def test_what_is_missing_is_left_out() -> None:
     for word in words.split(","):
         assert word not in texts
     assert "Throughput: code" in texts
+
+
+def test_the_best_of_a_load_stands_out_though_an_arm_of_the_page_was_not_run_there() -> None:
+    """As in a tuning run, whose page has the fit's arms and whose table those of the verification."""
+    rates = [
+        {"chain": 850, "tree:11": 1325, "tree:19": 1337},
+        {"chain": 2155, "tree:11": 3005, "tree:19": 2748},
+    ]
+    cells = [
+        {
+            "cell": {"key": f"code-c{number}"},
+            "arms": {arm: {"tok_s": {"median": n}} for arm, n in each.items()},
+        }
+        for number, each in enumerate(rates)
+    ]
+    made = grids.overview(cells, ["chain", "tree:7", "tree:11", "tree:19"])
+    assert made is not None
+    stands_out = {(made.rows[row].name, made.headers[column].name) for row, column in made.bold}
+    assert stands_out == {("code-c0", "tree:19"), ("code-c1", "tree:11")}
 
 
 def test_an_empty_result_is_a_page() -> None:

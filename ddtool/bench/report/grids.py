@@ -102,13 +102,16 @@ def overview(cells: Sequence[Json], order: Sequence[str]) -> Grid | None:
         (Header("", plain_text(arm)), [look(cell, "arms", arm, "tok_s", "median") for cell in cells])
         for arm in order
     ]
-    best = {
-        (index, max(known, key=lambda at: known[at]))
-        for index in range(len(keys))
-        if (known := {at: found[index] for at, (_, found) in enumerate(columns) if found[index] is not None})
-    }
     made = grid("Output tok/s, median over the passes", "cell", keys, [], columns)
-    return made and replace(made, bold=frozenset(best))
+    return made and replace(made, bold=frozenset(best(made)))
+
+
+def best(made: Grid) -> Iterator[tuple[int, int]]:
+    """Row and column of the greatest number of each row."""
+    for number, row in enumerate(made.rows):
+        known = {column: cell for column, cell in enumerate(row.cells) if cell is not None}
+        if known:
+            yield number, max(known, key=lambda column: known[column])
 
 
 def cell_grids(cell: Json, order: Sequence[str]) -> list[Grid]:
