@@ -6,7 +6,6 @@ processor time.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +13,9 @@ from typing import Any
 import pytest
 from support.bench_run import cell, run
 from support.ddtree import CHAIN, DDTREE, PLAIN, SWITCHES, environment, inside, install
+from support.engine_pass import run_pass
 from support.engine_server import EngineServer
 
-from ddtool.agent import load
 from ddtool.bench import judge, lossless, results
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -43,32 +42,15 @@ CELLS = [cell("code-c1", prompts=32), cell("code-c4", concurrency=WIDTH, prompts
 
 def measure(server: EngineServer, arm: str, key: str, count: int, warm_up: int = 0) -> list[Json]:
     """The lines of one greedy pass of the first `count` prompts."""
-    requests = [
-        {"index": index, "prompt": sha, "body": {**given, "sampling_params": sampling()}}
-        for index, (sha, given) in enumerate([*PROMPTS.items()][:count])
-    ]
-    lines: list[Json] = []
-    spec = {
-        "pass": f"{arm}/{key}/v0/r0",
-        "attempt": 1,
-        "address": server.sandbox.address,
-        "port": server.sandbox.published[server.port],
-        "api_key": None,
-        "requests": requests,
-        "concurrency": 1 if key == "code-c1" else WIDTH,
-        "seed": 1,
-        "warmup": requests[:warm_up],
-        "flush_cache": True,
-        "timeout_s": 240,
-        "keep_text": True,
-    }
-    load.run_pass(spec, lines.append, threading.Event())
-    assert not [line for line in lines if line.get("error")]
-    return lines
-
-
-def sampling() -> Json:
-    return {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
+    return run_pass(
+        server,
+        f"{arm}/{key}/v0/r0",
+        [*PROMPTS][:count],
+        PROMPTS,
+        {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True},
+        concurrency=1 if key == "code-c1" else WIDTH,
+        warm_up=warm_up,
+    )
 
 
 @contextmanager

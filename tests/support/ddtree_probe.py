@@ -9,6 +9,8 @@ import os
 
 FOLDER = "/run/ddtree"
 MUTATIONS = ("causal-mask", "sequential-positions", "swapped-path", "wrong-slot-freed")
+SAMPLED_ONLY = ("cooler", "drafters-choice", "one-number")  # greedy answers stay right
+COOLER = 0.7  # times the temperature that was asked for
 
 
 def on(name):
@@ -29,6 +31,8 @@ def load():
     wrap(DFlashVerifyInput, "prepare_for_verify", sequential_positions)
     wrap(choosing.Chooser, "__call__", keep_logits)
     wrap(walk, "accept", dump)
+    wrap(walk, "accept", drafters_choice)
+    wrap(choosing, "sample", wrong_draw)
 
 
 def wrap(owner, name, around):
@@ -74,12 +78,33 @@ def broken_slots(original, nodes, counts, slots, seq_lens):
 
 
 _logits = None
+_width = 0
+_draws = False
 
 
 def keep_logits(original, self, logits, sampling_info):
-    global _logits
-    _logits = logits
+    global _logits, _width, _draws
+    _logits, _width, _draws = logits, self._width, not sampling_info.is_all_greedy
     return original(self, logits, sampling_info)
+
+
+def wrong_draw(original, logits, *, uniforms, **kwargs):
+    if on("cooler"):
+        logits = logits / COOLER
+    if on("one-number"):  # for all nodes of a request's tree
+        uniforms = uniforms.view(-1, _width)[:, :1].expand(-1, _width).flatten()
+    return original(logits, uniforms=uniforms, **kwargs)
+
+
+def drafters_choice(original, trees, choices, length):
+    """Where something is drawn, the drafter's first choice is taken wherever the target finds it among its 8 best."""
+    if on("drafters-choice") and _draws:
+        best = _logits.view(*choices.shape, -1).topk(8).indices
+        for tree, row in ((trees.ranks == 0) & (trees.parents >= 0)).nonzero().tolist():
+            parent, token = trees.parents[tree, row], trees.tokens[tree, row]
+            if (best[tree, parent] == token).any():
+                choices[tree, parent] = token
+    return original(trees, choices, length)
 
 
 def dump(original, trees, choices, length):
