@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, Type
+from typing import Any, Dict, Type
 
 from . import bench, releases, start_log, unit
 from .bench_judge import Judge
@@ -59,7 +59,7 @@ class Bench(Step):
                 spec = with_prompts(spec, self.args.get("prompts") or {})
                 whole = {"fresh": number == 0, **spec, **where, "server": server}
                 with bench.Samples(run.ctx, self.args["run"], self.args["about"]) as samples:
-                    run_stoppable(whole, Progress(run, whole, samples, service.eager), gpu, service)
+                    run_stoppable(whole, Progress(run, whole, samples, service), gpu, service)
                 check_same(service)
                 done.append(spec["pass"])
 
@@ -89,17 +89,19 @@ def with_prompts(spec: Json, prompts: Dict[str, Json]) -> Json:
 class Progress:
     """Takes a pass's lines: into the file, and from time to time as `pass` events (load_tally) to whoever watches.
 
-    `eager`: asked at the end, and kept in its line, where the server should decode with CUDA graphs and did not.
+    At the end the service's log is asked whether it did what it should. Where not, the line has `eager` (it decoded
+    without CUDA graphs) or `greedy` (it drew no tokens, whatever the temperature).
     """
 
-    def __init__(self, run: Run, spec: Json, samples: bench.Samples, eager: Callable[[], bool]) -> None:
-        self._run, self._samples, self._eager = run, samples, eager
+    def __init__(self, run: Run, spec: Json, samples: bench.Samples, service: Gate) -> None:
+        self._run, self._samples, self._service = run, samples, service
         self._tally = Tally(spec)
         self._told = time.monotonic()
 
     def write(self, line: Json) -> None:
-        if line["kind"] == "end" and self._eager():
-            line = {**line, "eager": True}
+        if line["kind"] == "end":
+            seen = {"eager": self._service.eager(), "greedy": self._service.greedy()}
+            line = {**line, **{name: True for name, is_so in seen.items() if is_so}}
         self._samples.write(line)
         said, now = self._tally.add(line), time.monotonic()
         if line["kind"] != "sample" or now - self._told >= EVERY_S:

@@ -18,6 +18,9 @@ from .errors import Unhealthy
 POLL_S = 0.25
 HEALTH_POLL_S = 5.0
 JOURNAL_LINES = 2000
+GREEDY = (
+    "falling back to greedy"  # SGLang's chain, once, when it is first asked to draw and has no kernel for it
+)
 DECODE_LINE = re.compile(r"Decode batch.*cuda graph: (True|False)")
 
 Emit = Callable[..., None]
@@ -164,6 +167,10 @@ class Gate:
     def eager(self) -> bool:
         """Graphs are wanted, and it decodes without a single one, which no completion shows."""
         return bool(self.spec["graphs"]) and eager_only(start_log.text(self.invocation, JOURNAL_LINES))
+
+    def greedy(self) -> bool:
+        """It was asked to draw its tokens at a temperature above 0, and said that it does not."""
+        return start_log.says(self.invocation, GREEDY)
 
     def _check_graphs(self) -> None:
         if self.eager():

@@ -38,6 +38,20 @@ def text(invocation: str, lines: int) -> str:
     return done.stdout
 
 
+def says(invocation: str, words: str) -> bool:
+    """Whether any line of the run has these words. A journalctl that cannot search says no."""
+    done = subprocess.run(
+        [
+            *("journalctl", "--quiet", "-o", "cat", "-n", "1", "--case-sensitive=true"),
+            *(f"--grep={re.escape(words)}", f"_SYSTEMD_INVOCATION_ID={invocation}"),
+        ],
+        capture_output=True,
+        timeout=COMMAND_S,
+        stdin=subprocess.DEVNULL,
+    )
+    return bool(done.stdout.strip())
+
+
 @contextlib.contextmanager
 def follow(invocation: str, on_line: Callable[[str], None]) -> Iterator[None]:
     """While inside, `on_line` gets every line of this run's journal, from its beginning, in a thread."""

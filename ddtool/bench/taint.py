@@ -61,6 +61,7 @@ def of_samples(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     warm: set[str] = set()
     refused: set[str] = set()
     eager: set[str] = set()
+    greedy: set[str] = set()
     others: set[str] = set()
     servers: dict[str, set[str]] = {}
     cached: dict[
@@ -81,6 +82,8 @@ def of_samples(lines: Iterable[Mapping[str, Any]]) -> list[str]:
             others |= {str(one) for one in (line.get("gpu") or {}).get("others") or []}
             if line.get("eager"):
                 eager.add(arm)
+            if line.get("greedy"):
+                greedy.add(arm)
     found = []
     if others:
         found.append(f"other processes used the GPU meanwhile: {', '.join(sorted(others)[:5])}")
@@ -97,6 +100,11 @@ def of_samples(lines: Iterable[Mapping[str, Any]]) -> list[str]:
             found.append(f"warm prefix cache: prompts' tokens came out of it: {', '.join(named)}")
     if eager:
         found.append(f"eager: {', '.join(sorted(eager))} decoded without CUDA graphs")
+    if greedy:
+        words = (
+            "drew no tokens at that temperature: SGLang lacks its sampling kernel here and verified greedily"
+        )
+        found.append(f"greedy: {', '.join(sorted(greedy))} {words}")
     changed = sorted(arm for arm, seen in servers.items() if len(seen) > 1)
     if changed:
         found.append(f"different servers: {', '.join(changed)} was not the same in all of its visits")

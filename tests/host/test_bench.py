@@ -185,6 +185,13 @@ def test_answers_that_differ_are_judged_by_plain_decoding() -> None:
     assert bench("--attach")["lossless"] == [entry]
 
 
+def test_a_chain_that_cannot_sample_is_told() -> None:
+    few = [*SHORT, "--repeats", "1", "--visits", "1", "--set", "env.MINI_GREEDY=1"]
+    (taint,) = bench(*few, "--temperature", "1")["taints"]
+    assert taint.startswith("greedy: chain drew no tokens")
+    assert bench(*few)["taints"] == []  # nobody asked it to
+
+
 def test_an_arm_that_does_not_start_is_told_and_the_run_can_go_on() -> None:
     words = [*SHORT, "--repeats", "1", "--visits", "1", "--set", "env.MINI_CRASH=start"]
     done = ddtool("bench", "--yes", "--json", *words)

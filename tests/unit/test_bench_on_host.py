@@ -267,6 +267,7 @@ class TestTaints:
                     **ident,
                     "gpu": {"others": extra.get("others", [])},
                     "eager": extra.get("eager"),
+                    "greedy": extra.get("greedy"),
                 },
             ]
         return found
@@ -279,6 +280,7 @@ class TestTaints:
             ({"cached": 50}, "26% in chain in code-c1"),
             ({"others": ["4711 (train.py)"]}, "4711 (train.py)"),
             ({"eager": True}, "eager: chain"),
+            ({"greedy": True}, "greedy: chain drew no tokens"),
         ],
     )
     def test_of_what_ran(self, changed: dict[str, Any], said: str) -> None:

@@ -6,6 +6,7 @@
 Switches in the profile's `env`: MINI_CRASH=start|after_ready|on_generate|after_replay (a traceback,
 exit status 3), MINI_HANG=start (never ready)|on_generate, MINI_SLOW_START=SECONDS. A request's sampling parameter
 `mini_slow` is how many seconds it stays in flight; a streamed answer is spread over them.
+MINI_GREEDY=1 lets speculation say that it cannot draw tokens.
 MINI_LOSSY=N lets speculation change the Nth token and all after it; asked for log-probabilities, the service is sure of
 token 5, and of token 6 but for MINI_GAP.
 """

@@ -158,6 +158,9 @@ class Handler(BaseHTTPRequestHandler):
             meta["spec_accept_length"] = count / meta["spec_verify_ct"]
         text = "".join(" " + WORDS[index % len(WORDS)] for index in range(count))
         ids = list(range(count))
+        if os.environ.get("MINI_GREEDY") and args.speculative_algorithm and params.get("temperature"):
+            logger.warning("DFLASH non-greedy verification is unavailable on this build/device; "
+                           "falling back to greedy argmax verification.")
         lossy = os.environ.get("MINI_LOSSY")
         if lossy and args.speculative_algorithm:
             ids[int(lossy) :] = [token + 1 for token in ids[int(lossy) :]]
