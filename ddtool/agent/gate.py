@@ -18,9 +18,8 @@ from .errors import Unhealthy
 POLL_S = 0.25
 HEALTH_POLL_S = 5.0
 JOURNAL_LINES = 2000
-GREEDY = (
-    "falling back to greedy"  # SGLang's chain, once, when it is first asked to draw and has no kernel for it
-)
+# SGLang's chain, once, when it is first asked to draw and has no kernel for it
+GREEDY = "falling back to greedy"
 DECODE_LINE = re.compile(r"Decode batch.*cuda graph: (True|False)")
 
 Emit = Callable[..., None]
