@@ -12,6 +12,7 @@ import argparse
 import json
 import random
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -103,19 +104,16 @@ def main() -> None:
     pair, rng = Pair(options.pair), random.Random(1)
     tokenizer = Tokenizer.from_file(str(options.pair / "target" / "tokenizer.json"))
     prompts = {prompt: tuple(tokenizer.encode(prompt).ids) for prompt in PROMPTS}
-    plain = {p: [cooler(pair, ids, rng, 1) for _ in range(options.pool)] for p, ids in prompts.items()}
-    engines = {
-        "right": {p: [cooler(pair, ids, rng, 1) for _ in range(options.pool)] for p, ids in prompts.items()},
-        **{
-            f"T = {t}": {
-                p: [cooler(pair, ids, rng, t) for _ in range(options.pool)] for p, ids in prompts.items()
-            }
-            for t in (0.9, 0.8, 0.7)
-        },
-        "one number": {
-            p: [one_number(pair, ids, rng) for _ in range(options.pool)] for p, ids in prompts.items()
-        },
-    }
+
+    def pool(answer: Callable[[Ids], list[int]]) -> dict[str, list[list[int]]]:
+        return {p: [answer(ids) for _ in range(options.pool)] for p, ids in prompts.items()}
+
+    def at(temperature: float) -> dict[str, list[list[int]]]:
+        return pool(lambda ids: cooler(pair, ids, rng, temperature))
+
+    plain = at(1)
+    engines = {"right": at(1), **{f"T = {t}": at(t) for t in (0.9, 0.8, 0.7)}}
+    engines["one number"] = pool(lambda ids: one_number(pair, ids, rng))
     for count in options.arm:
         for engine, answers in engines.items():
             differs = 0

@@ -115,7 +115,7 @@ def tuned_dense(on: Machine) -> list[Step]:
 def tuned_experts(on: Machine) -> list[Step]:
     """The same with experts, and SGLang's own count of those read."""
     return [
-        on.heavy("experts-16", 9, 1536, 384),
+        lighter_experts(on),
         on.measured("tune", "g-experts", "experts-16", experts="384:8", together=5),
     ]
 
@@ -123,11 +123,15 @@ def tuned_experts(on: Machine) -> list[Step]:
 def tuned_weak(on: Machine) -> list[Step]:
     """Experts and the weak drafter: where the chain should be the answer, if anywhere."""
     return [
-        on.heavy("experts-16", 9, 1536, 384),
+        lighter_experts(on),
         on.measured(
             "tune", "h-weak", "experts-16", "draft-weak", experts="384:8", concurrency="16,1", together=5
         ),
     ]
+
+
+def lighter_experts(on: Machine) -> Step:
+    return on.heavy("experts-16", 9, 1536, 384)
 
 
 def tuned_on_two(on: Machine) -> list[Step]:
