@@ -37,8 +37,8 @@ def tune(
     """Find the budget that is fastest on this machine, or say that the chain is.
 
     First the chain and a tree of each width are measured, and one server traces what the drafter says; that predicts
-    every budget. Then the best one is run against its neighbours, the fastest of these and the chain, which decides. Each
-    start is an outage, which the plan says beforehand. docs/tune.md has the formulas.
+    every budget. Then the best one is run against its neighbours, the fastest so far and the chain, and that
+    measurement decides. Each start is an outage, which the plan says beforehand. docs/tune.md has the formulas.
     """
     from ddtool.cli import bench_again, bench_files, tune_run
     from ddtool.cli.bench_run import Show, Where
