@@ -34,10 +34,8 @@ COMMON = {
 GPU = {
     "dtype": "bfloat16",
     "mem-fraction-static": 0.92,  # max-total-tokens bounds the pool; this lets a fifth server start beside it
-    "cuda-graph-max-bs": 16,
-    "max-running-requests": 16,
-    "max-total-tokens": 24576,
 }
+AT_ONCE, TOKENS_EACH = 16, 1536  # requests that a server on a GPU has room and graphs for
 # An arm on one card of several leaves their memory unequal, which SGLang takes for somebody else's work
 GPU_ENVIRONMENT = {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "false"}
 # A rehearsal without a GPU: interpreted kernels, seconds a token
@@ -176,6 +174,13 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def platform(name: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Flags and environment for `--platform gpu` or `cpu`."""
-    return ({**COMMON, **CPU}, CPU_ENVIRONMENT) if name == "cpu" else ({**COMMON, **GPU}, GPU_ENVIRONMENT)
+def platform(name: str, at_once: int = AT_ONCE) -> tuple[dict[str, Any], dict[str, str]]:
+    """Flags and environment for `--platform gpu` or `cpu`; on a GPU for so many requests at a time."""
+    if name == "cpu":
+        return {**COMMON, **CPU}, CPU_ENVIRONMENT
+    load = {
+        "cuda-graph-max-bs": at_once,
+        "max-running-requests": at_once,
+        "max-total-tokens": TOKENS_EACH * at_once,
+    }
+    return {**COMMON, **GPU, **load}, GPU_ENVIRONMENT

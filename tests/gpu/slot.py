@@ -139,6 +139,17 @@ def tuned_on_two(on: Machine) -> list[Step]:
     return [on.heavy("heavy", 72, 98304), on.measured("tune", "i-tp2", "heavy", together=5)]
 
 
+def tuned_crowded(on: Machine) -> list[Step]:
+    """Large trees for 32 requests at a time, where arithmetic is the limit: there the chain should be the answer."""
+    options = {"widths": "16,24,33,65", "concurrency": "32,1", "prompts": 32, "together": 5}
+    return [on.heavy("heavy-16", 54, 98304), on.measured("tune", "j-crowded", "heavy-16", **options)]
+
+
+def drawn(on: Machine) -> list[Step]:
+    """At T = 1 chain and tree against plain decoding, by distribution: 2,400 answers an arm, 16 at once and alone."""
+    return [on.measured("sampled", "t1", "light", arms=["chain", "tree:32"])]
+
+
 @dataclass(frozen=True)
 class Slot:
     cards: int
@@ -155,6 +166,8 @@ SLOTS = {
     "g": Slot(1, tuned_experts),
     "h": Slot(1, tuned_weak),
     "i": Slot(2, tuned_on_two),
+    "j": Slot(1, tuned_crowded),
+    "k": Slot(1, drawn),
 }
 
 

@@ -18,6 +18,7 @@ import heavy
 import measure
 import profile_rounds
 import pytest
+import sampled
 import server
 import slot
 import soak
@@ -47,8 +48,8 @@ def test_a_working_tree_that_leaves_no_room_is_an_error() -> None:
 
 
 def test_every_prompt_ends_inside_a_line() -> None:
-    texts = cells.prompts(16)
-    assert len(set(texts)) == 16
+    texts = cells.prompts(32)
+    assert len(set(texts)) == 32
     assert not [text for text in texts if text.rpartition("\n")[2].isspace()]
 
 
@@ -164,7 +165,51 @@ def test_collectives_and_idle_time_are_told_apart() -> None:
     assert (found["collectives_us"], found["gpu_busy_us"], found["gpu_idle_us"]) == (3, 7, 3)
 
 
-SCRIPTS = {module.__name__: module for module in (arms, builder, heavy, profile_rounds, soak, tune)}
+@pytest.mark.parametrize("prompts", [1, 3])
+def test_answers_drawn_in_turn_are_told_apart_by_prompt(
+    prompts: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def pass_of(_: object, asked: list[str], *__: object) -> measure.Pass:
+        return measure.Pass(1, 1, [completion(cells.prompts(prompts).index(text)) for text in asked])
+
+    monkeypatch.setattr(sampled, "one_pass", pass_of)
+    words = ["--name", "x", "--target", "t", "--draft", "d", "--commit", "c", "--arms", "chain"]
+    options = sampled.parser().parse_args([*words, "--prompts", str(prompts), "--answers", "5"])
+    servers = dict.fromkeys((sampled.PLAIN, "chain"))
+    drawn = sampled.draw_all(servers, 16, options)  # type: ignore[arg-type]
+    assert list(drawn) == ["plain", "plain again", "chain", "chain at 0.8 T"]
+    assert all(rows == {str(n): [[n]] * 5 for n in range(prompts)} for rows in drawn.values())
+    sampled.write_answers(tmp_path / "b16.jsonl", drawn)
+    lines = (tmp_path / "b16.jsonl").read_text().splitlines()
+    assert {one["row"]: one["answers"] for one in map(json.loads, lines)} == drawn
+
+
+def test_a_sampled_arm_that_draws_otherwise_is_said_to_differ(tmp_path: Path) -> None:
+    words = ["--name", "x", "--target", "t", "--draft", "d", "--commit", "c", "--arms", "chain"]
+    options = sampled.parser().parse_args([*words, "--cells", str(tmp_path)])
+    done = cells.open_cells(options, "sampled-x")
+    done.log("chain").write_text("DFLASH is falling back to greedy\n")
+    rolled = {"0": [[n % 6, n % 2] for n in range(240)]}
+    loaded = {"0": [[n % 6 if n % 3 else 5, n % 2] for n in range(240)]}
+    drawn = {"plain": rolled, "plain again": rolled, "chain": loaded}
+    cell = sampled.judge(drawn, 16, options, done)
+    assert [(row, one["differs"]) for row, one in cell["rows"].items()] == [
+        ("plain again", False),
+        ("chain", True),
+    ]
+    assert cell["sampling_fell_back"] == ["chain"]
+    lines = list(sampled.table(cell))
+    assert "DIFFERS" in lines[2] and lines[3].endswith("chain")
+
+
+def test_servers_for_more_requests_have_more_room() -> None:
+    for at_once in (16, 32):
+        flags, _ = server.platform("gpu", at_once)
+        assert flags["max-running-requests"] == flags["cuda-graph-max-bs"] == at_once
+        assert flags["max-total-tokens"] == server.TOKENS_EACH * at_once
+
+
+SCRIPTS = {module.__name__: module for module in (arms, builder, heavy, profile_rounds, sampled, soak, tune)}
 ON_ONE = slot.Machine(Path("/pair"), Path("/home"), ("--commit", "abc", "--cells", "/cells"))
 
 

@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import cells
-from server import REQUEST_S, Arm, Server, platform
+from server import AT_ONCE, REQUEST_S, Arm, Server, platform
 
 from ddtool.agent.load import run_pass
 from ddtool.bench import asked, passes
@@ -120,11 +120,12 @@ class Rig:
 
     def __init__(self, options: argparse.Namespace, done: cells.Cells) -> None:
         self.options, self.done = options, done
-        self.common, self.environment = platform(options.platform)
+        loads = [int(word) for word in options.concurrency.split(",")]
+        self.common, self.environment = platform(options.platform, max(AT_ONCE, *loads))
         self.common |= {"model-path": options.target, "tp-size": options.tp}
         if cells.installed("prometheus-client"):  # then the servers time the steps of a tree
             self.common["enable-metrics"] = True
-        self.first = int(options.concurrency.split(",")[0])
+        self.first = loads[0]
         self._until = time.monotonic() + 60 * options.minutes
         self._began, self._longest = time.monotonic(), 0.0
 
