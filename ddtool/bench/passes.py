@@ -16,7 +16,7 @@ from ddtool.errors import UsageError
 
 LEAST_PROMPTS = 8
 LOSSLESS_PROMPTS = 32  # fewer give a share of differing outputs that says little
-WARMUP_TOKENS = 32  # enough for every kernel and graph of a batch size to have run once
+WARMUP_TOKENS = 32  # of the shortest answer of a warm-up, and of a single one
 PLAIN = "plain"  # the arm that others are judged by
 
 
@@ -237,13 +237,20 @@ def request(
 
 
 def warm_up_requests(cell: Cell, design: Design, workload: Workload) -> list[dict[str, Any]]:
-    """As many at once as the cell has, of prompts that are not measured where the workload has such."""
+    """As many at once as the cell has, of prompts that are not measured where the workload has such.
+
+    They end one after another, the last at full length: a batch that shrinks meets kernels that nobody compiled yet,
+    0.2 s in the midst of a pass (docs/results, i-tp2).
+    """
     count = min(cell.concurrency or LEAST_PROMPTS, cell.prompts)
     spare = list(workload.prompts[cell.prompts :]) or shuffled(workload.prompts, design.seed)
-    return [
-        request(number, spare[number % len(spare)], cell, design, workload, WARMUP_TOKENS)
-        for number in range(count)
-    ]
+    found = []
+    for number in range(count):
+        prompt = spare[number % len(spare)]
+        more = (prompt.max_tokens or design.tokens) - WARMUP_TOKENS
+        longest = WARMUP_TOKENS + more * number // max(1, count - 1)
+        found.append(request(number, prompt, cell, design, workload, longest))
+    return found
 
 
 def shuffled(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:

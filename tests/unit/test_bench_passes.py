@@ -132,11 +132,36 @@ def test_a_server_is_warmed_up_once_for_each_cell_with_prompts_that_are_not_meas
     for spec in specs[:2]:
         assert len(spec["warmup"]) == spec["concurrency"]
         assert not measured & {item["prompt"] for item in spec["warmup"]}
-        assert all(
-            item["body"]["sampling_params"]["max_new_tokens"] == passes.WARMUP_TOKENS
-            for item in spec["warmup"]
-        )
     assert specs[0]["attempt"] == 3 and specs[1]["attempt"] == 1
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "tokens", "own", "lengths"),
+    [
+        (1, 256, None, [32]),
+        (4, 64, None, [32, 42, 53, 64]),
+        (4, 64, 92, [32, 52, 72, 92]),  # a prompt's own length
+        (4, 8, None, [8, 8, 8, 8]),
+        (None, 256, None, [32, 64, 96, 128, 160, 192, 224, 256]),  # at a rate
+    ],
+)
+def test_answers_of_a_warm_up_end_one_after_another(
+    concurrency: int | None, tokens: int, own: int | None, lengths: list[int]
+) -> None:
+    work = Workload("x", [Prompt({"text": str(number)}, own) for number in range(32)])
+    at_rate = [] if concurrency else [2.5]
+    (found,) = passes.cells(
+        [work],
+        [concurrency] if concurrency else [],
+        at_rate,
+        temperature=0,
+        tokens=tokens,
+        prompts=None,
+        lossless=False,
+    )
+    made = design(cells=[found], tokens=tokens)
+    asked = passes.warm_up_requests(found, made, work)
+    assert [item["body"]["sampling_params"]["max_new_tokens"] for item in asked] == lengths
 
 
 def test_answers_are_kept_where_losslessness_needs_them() -> None:
