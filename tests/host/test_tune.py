@@ -141,6 +141,7 @@ def test_from_widths_and_a_trace_to_a_verified_overlay(
     assert (judged["over"], judged["alike"], judged["off"]) == ("alike", judged["answers"], 0.0)
     (check,) = (check for check in said["checks"] if check["name"] == "accept length")
     assert check["ok"] and "answers that are the traced texts" in check["detail"]
+    assert not [taint for taint in said["taints"] if "other conditions" in taint], "one machine, one day"
     made = profiles.load(str(path))
     assert (made.speculative.algorithm, made.speculative.budget, made.engine.provider) == (
         "DDTREE",

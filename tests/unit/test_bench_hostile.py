@@ -294,6 +294,29 @@ class TestNumbers:
         ]
         assert reading.about(fit, second)["warnings"] == ["w"]
 
+    def test_an_answer_of_two_machines_says_so(self) -> None:
+        prints = {
+            "commit": "a",
+            "driver": "560.35",
+            "wheels": {"torch": "2.9"},
+            "flags": {"chain": {"tp-size": 8}, "trace": {}},
+        }
+        now = {
+            **prints,
+            "commit": "b",
+            "driver": "570.12",
+            "flags": {"chain": {"tp-size": 8}, "tree:7": {}},
+        }
+        fit = Folder.create({**RUN, "fingerprint": prints})
+        again = Folder.create(
+            {**RUN, "run": "20261130-020000-0000", "fingerprint": {**prints, "commit": "b"}}
+        )
+        other = Folder.create({**RUN, "run": "20261130-030000-0000", "fingerprint": now})
+        assert reading.about(fit, again)["taints"] == []
+        assert reading.about(fit, other)["taints"] == [
+            "the verification was measured under other conditions than the fit: driver: 560.35 → 570.12"
+        ]
+
     def test_a_load_is_what_its_name_says(self) -> None:
         workload = Workload("w", [Prompt({"text": str(n)}) for n in range(32)])
         made = passes.cells([workload], [1, 16], [], temperature=0.0, tokens=8, prompts=4, lossless=False)

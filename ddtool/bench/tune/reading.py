@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ddtool.bench import records, run, taint
+from ddtool.bench.compare import differences
 from ddtool.bench.store import Folder
 from ddtool.bench.tune import plan, trace
 from ddtool.bench.tune.acceptance import Acceptance
@@ -22,6 +23,7 @@ from ddtool.errors import DdtoolError, UsageError
 Json = dict[str, Any]
 TRACE_FILE = "trace.jsonl"
 EXPERTS_FILE = "experts.json"
+MAY_CHANGE = ("commit", "date")  # of a fingerprint: what measures is the agent, which has a hash of its own
 
 
 def found(fit: Folder, verified: Folder | None) -> Found:
@@ -61,7 +63,20 @@ def about(fit: Folder, verified: Folder | None) -> Json:
         lines = measured_lines(one)
         taints |= dict.fromkeys([*one.run.get("taints", ()), *taint.of_samples(lines)])
         warnings |= dict.fromkeys([*one.run.get("warnings", ()), *run.server_differences(lines)])
+    if verified and (changed := changed_between(fit, verified)):
+        taints[f"the verification was measured under other conditions than the fit: {'; '.join(changed)}"] = (
+            None
+        )
     return {**fit.run, "taints": list(taints), "warnings": list(warnings)}
+
+
+def changed_between(fit: Folder, verified: Folder) -> list[str]:
+    """`driver: 560.35 → 570.12` for each leaf that both fingerprints have; arms that only one ran are no change."""
+    return [
+        f"{one['what']}: {one['a']} → {one['b']}"
+        for one in differences(fit.run["fingerprint"], verified.run["fingerprint"])
+        if one["a"] is not None and one["b"] is not None and one["what"] not in MAY_CHANGE
+    ]
 
 
 def measured_lines(folder: Folder) -> list[Json]:
