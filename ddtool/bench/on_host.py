@@ -5,7 +5,7 @@ the host puts the deployed service back at the end, or wherever it breaks off. P
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ddtool.bench import passes
@@ -93,11 +93,15 @@ def opening(this: Measurement, used: Sequence[Built], now_unix: float) -> list[d
 def visit_steps(this: Measurement, visit: Visit, *, begins: bool) -> list[dict[str, Any]]:
     """Start one arm's server, measure, stop it."""
     one = this.built[visit.arm]
-    specs = passes.specs(visit.passes, this.design, this.workloads, this.attempts)
+    specs = passes.specs(visit.passes, visit_design(this, visit), this.workloads, this.attempts)
     prompts, specs = packed(specs)
     bench = {"run": this.about["run"], "about": dict(this.about), "passes": specs, "prompts": prompts}
     title = f"{visit.arm}, visit {visit.number + 1} of {this.design.visits}"
     return server_steps(this, one, title, {"step": "bench", **bench}, begins=begins)
+
+
+def visit_design(this: Measurement, visit: Visit) -> Design:
+    return replace(this.design, warmup=this.design.warmup and visit.warm_up)
 
 
 def server_steps(
@@ -170,10 +174,16 @@ def outage(this: Measurement) -> Outage:
 
 
 def measuring_s(this: Measurement) -> tuple[float, str]:
-    """How long the passes take, roughly, and the words for it."""
+    """How long the passes and their warm-ups take, roughly, and the words for it."""
     wanted = this.profile.objective
     speed, whose = (wanted.tok_s, "the objective's") if wanted else (TOK_S, "an assumed")
-    total, count = 0.0, 0
+    warm_up_tokens = sum(
+        passes.warm_up_tokens(this.design.cell(key))
+        for visit in this.left
+        if visit_design(this, visit).warmup
+        for key in {one.cell for one in visit.passes}
+    )
+    total, count = warm_up_tokens / speed, 0
     for visit in this.left:
         for one in visit.passes:
             cell = this.design.cell(one.cell)
@@ -182,7 +192,8 @@ def measuring_s(this: Measurement) -> tuple[float, str]:
             total += in_turn * cell.max_tokens / speed + arriving
             count += 1
     lasting = f"{total:.0f} s" if total < 90 else f"{total / 60:.0f} min"
-    return total, f"{count} passes that take {lasting} at {whose} {speed:g} tok/s"
+    what = f"{count} passes and their warm-ups" if warm_up_tokens else f"{count} passes"
+    return total, f"{what} that take {lasting} at {whose} {speed:g} tok/s"
 
 
 def start_s(facts: Mapping[str, Any]) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ddtool.bench.workloads import Prompt, Workload, taken
@@ -64,11 +64,12 @@ class Pass:
 
 @dataclass(frozen=True)
 class Visit:
-    """One start of an arm's server, and what is measured on it."""
+    """One start of an arm's server, and what is measured on it. `warm_up`: as the design has it, or not at all."""
 
     arm: str
     number: int
     passes: Sequence[Pass]
+    warm_up: bool = True
 
 
 @dataclass(frozen=True)
@@ -178,8 +179,7 @@ def without(planned: Iterable[Visit], done: Iterable[str]) -> list[Visit]:
     """What is left: visits with a pass that has no end, and of each only those passes."""
     over = set(done)
     left = [
-        Visit(visit.arm, visit.number, [one for one in visit.passes if one.ident not in over])
-        for visit in planned
+        replace(visit, passes=[one for one in visit.passes if one.ident not in over]) for visit in planned
     ]
     return [visit for visit in left if visit.passes]
 
@@ -242,7 +242,7 @@ def warm_up_requests(cell: Cell, design: Design, workload: Workload) -> list[dic
     They end one after another, the last at full length: a batch that shrinks meets kernels that nobody compiled yet,
     0.2 s in the midst of a pass (docs/results, i-tp2).
     """
-    count = min(cell.concurrency or LEAST_PROMPTS, cell.prompts)
+    count = warm_up_count(cell)
     spare = list(workload.prompts[cell.prompts :]) or shuffled(workload.prompts, design.seed)
     found = []
     for number in range(count):
@@ -251,6 +251,15 @@ def warm_up_requests(cell: Cell, design: Design, workload: Workload) -> list[dic
         longest = WARMUP_TOKENS + more * number // max(1, count - 1)
         found.append(request(number, prompt, cell, design, workload, longest))
     return found
+
+
+def warm_up_count(cell: Cell) -> int:
+    return min(cell.concurrency or LEAST_PROMPTS, cell.prompts)
+
+
+def warm_up_tokens(cell: Cell) -> int:
+    """Of the longest answer of its warm-up; the others are there at the same time."""
+    return cell.max_tokens if warm_up_count(cell) > 1 else min(WARMUP_TOKENS, cell.max_tokens)
 
 
 def shuffled(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:

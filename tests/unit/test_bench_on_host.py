@@ -18,6 +18,7 @@ from ddtool.bench import fingerprint, host_judge, on_host, passes, run, store, t
 from ddtool.bench.host_run import numbered
 from ddtool.bench.on_host import Built, Measurement
 from ddtool.bench.store import Folder
+from ddtool.bench.tune import plan as plan_of_tuning
 from ddtool.deploy import session
 from ddtool.deploy.deployment import Deployment
 from ddtool.deploy.offline import assumed_facts
@@ -83,8 +84,12 @@ def test_every_visit_is_a_start_in_one_transaction(profile: Profile, facts: dict
 
 
 def test_what_the_plan_says_of_the_outage(profile: Profile, facts: dict[str, Any]) -> None:
-    plan = on_host.plan(measurement(profile, facts), 1.0)
-    assert plan.outage.seconds == pytest.approx(5 * 44.0 + 4 * 2 * (8 + 2) * 12 / on_host.TOK_S)
+    this = measurement(profile, facts)
+    plan = on_host.plan(this, 1.0)
+    passes_s, warm_ups_s = 4 * 2 * (8 + 2) * 12 / on_host.TOK_S, 4 * (12 + 12) / on_host.TOK_S
+    assert plan.outage.seconds == pytest.approx(5 * 44.0 + passes_s + warm_ups_s)
+    cold = replace(this, design=replace(this.design, warmup=False))
+    assert on_host.plan(cold, 1.0).outage.seconds == pytest.approx(5 * 44.0 + passes_s)
     assert "4 starts and one to put it back, 44 s each" in plan.outage.source
     assert "16 passes" in plan.outage.source and "assumed" in plan.outage.source
     words = " ".join(f"{change.what} {change.detail}" for change in plan.changes)
@@ -92,6 +97,37 @@ def test_what_the_plan_says_of_the_outage(profile: Profile, facts: dict[str, Any
     facts["service"]["unit"]["processes"] = []
     stopped = on_host.plan(measurement(profile, facts), 1.0)
     assert stopped.outage.seconds == 0 and "leave it stopped" in stopped.changes[-1].detail
+
+
+def test_a_warm_up_takes_as_long_as_its_longest_answer(profile: Profile, facts: dict[str, Any]) -> None:
+    """One of 32 tokens for a single request, a whole one beside it for several: for each visit and cell, not pass."""
+    this = measurement(profile, facts, tokens=256)
+    seconds, _ = on_host.measuring_s(this)
+    cold, _ = on_host.measuring_s(replace(this, left=[replace(one, warm_up=False) for one in this.left]))
+    assert seconds - cold == pytest.approx(4 * (32 + 256) / on_host.TOK_S)
+    sent = passes.specs(this.left[0].passes, this.design, this.workloads, {})
+    longest = [max(map(length, spec["warmup"])) for spec in sent if spec["warmup"]]
+    assert sum(longest) == 32 + 256, "what is counted is what is sent"
+
+
+def length(item: dict[str, Any]) -> int:
+    return int(item["body"]["sampling_params"]["max_new_tokens"])
+
+
+def test_a_visit_that_is_not_warmed_up(profile: Profile, facts: dict[str, Any]) -> None:
+    """The traced one: each token of a warm-up would be a round of the trace, fetched for nothing."""
+    this = measurement(profile, facts)
+    traced = plan_of_tuning.traced_visit(this.design, "code")
+    chain = replace(this.built["chain"], arm=replace(this.built["chain"].arm, name=traced.arm))
+    both = replace(
+        this, built={**this.built, traced.arm: chain}, left=passes.without([*this.left[:1], traced], [])
+    )
+    warm, cold = (
+        [bool(spec["warmup"]) for spec in step["passes"]]
+        for step in on_host.plan(both, 1.0).steps
+        if step["step"] == "bench"
+    )
+    assert warm == [True, True, False, False] and cold == [False]
 
 
 def test_a_resumed_run_starts_only_what_it_has_to(profile: Profile, facts: dict[str, Any]) -> None:

@@ -70,12 +70,14 @@ def traced_arm(profile: Profile, path: str) -> Arm:
 
 
 def traced_visit(design: Design, workload: str) -> Visit:
-    """One pass over the workload, in the load with the most prompts."""
+    """One pass over the workload, in the load with the most prompts. Its speed is not measured, and each token of a
+    warm-up would be a round of the trace, too.
+    """
     cell = max(
         (cell for cell in design.cells if cell.workload == workload),
         key=lambda cell: (cell.prompts, cell.concurrency or 0),
     )
-    return Visit(TRACE, 0, [Pass(TRACE, cell.key, 0, 0)])
+    return Visit(TRACE, 0, [Pass(TRACE, cell.key, 0, 0)], warm_up=False)
 
 
 def workloads(workload: str, contexts: Sequence[int], tokens: int) -> list[str]:
