@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+STEPS = ("draft", "grow", "verify", "choose", "follow")  # of a round, in order
 ROUND_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
@@ -36,7 +37,7 @@ class RoundMetrics:
             [*names, "step"],
             buckets=ROUND_SECONDS,
         )
-        self._seconds = {step: seconds.labels(*values, step) for step in ("grow", "choose", "follow")}
+        self._seconds = {step: seconds.labels(*values, step) for step in STEPS}
 
     def observe(self, accepted: Sequence[int], seconds: Mapping[str, float]) -> None:
         """accepted: drafted tokens that each request took this round."""

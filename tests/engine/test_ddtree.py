@@ -32,6 +32,7 @@ from support.engine_server import Completion, EngineServer
 
 from ddtool.bench.tune import trace
 from ddtool.bench.tune.trees import needs
+from ddtool.engine.metrics import STEPS
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -269,7 +270,13 @@ def test_metrics_stand_beside_sglangs_own(arms, run):
     rounds = sum(len(records) for records in read_trace(arms.tree).values())
     assert totals["sglang:ddtree_verify_total"] == rounds
     assert totals["sglang:ddtree_tokens_total"] == rounds + totals["sglang:ddtree_accepted_total"]
-    assert totals["sglang:ddtree_seconds_count"] > 0
+    counts = {
+        line.partition('step="')[2].partition('"')[0]: float(line.rsplit(" ", 1)[1])
+        for line in body.decode().splitlines()
+        if line.startswith("sglang:ddtree_seconds_count")
+    }
+    assert sorted(counts) == sorted(STEPS)
+    assert len(set(counts.values())) == 1 and counts["draft"] > 0, "each round has every step once"
 
 
 def test_the_pool_is_as_it_was_at_the_start(arms, run):

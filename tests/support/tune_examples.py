@@ -88,16 +88,16 @@ def tune() -> dict[str, Any]:
 
 def verify_row(random_: random.Random, load: dict[str, Any], width: int) -> dict[str, Any]:
     tokens = width * load["concurrency"]
-    cost = near(random_, verify_ms(tokens, load["context"]) + 1.5, 0.012)
-    tree = near(random_, 0.25 + 0.012 * width)
+    cost = near(random_, verify_ms(tokens, load["context"]), 0.012)
+    draft, tree, host = near(random_, 1.5), near(random_, 0.25 + 0.012 * width), near(random_, 0.9)
     return {
         **load,
         "width": width,
-        "round_ms": round(cost + tree, 4),
-        "draft_ms": None,
+        "round_ms": round(cost + draft + tree + host, 4),
+        "draft_ms": draft,
         "verify_ms": cost,
         "tree_ms": tree,
-        "fitted_ms": round(0.995 * verify_ms(tokens, load["context"]) + 1.6, 4),
+        "fitted_ms": round(0.995 * verify_ms(tokens, load["context"]) + 0.1, 4),
     }
 
 
@@ -162,14 +162,16 @@ def experts_row(width: int) -> dict[str, Any]:
 def split_of(arm: str) -> dict[str, float]:
     """ms by step: what a server does not time itself is one piece."""
     parts = drafted_ms(arm, 1)
-    rest = verify_ms(ARMS[arm]) + parts["draft"] + parts["other"]
+    verify = verify_ms(ARMS[arm])
     if arm == "plain":
-        return {"step": rest}
+        return {"step": verify + parts["other"]}
     if arm == "chain":
-        return {"draft, verify and host": rest}
+        return {"draft, verify and host": verify + parts["draft"] + parts["other"]}
     return {
-        "draft, verify and host": rest,
-        "build": 0.4 * parts["tree"],
-        "mask": 0.25 * parts["tree"],
-        "walk": 0.35 * parts["tree"],
+        "draft": parts["draft"],
+        "grow": 0.65 * parts["tree"],
+        "verify": verify,
+        "choose": 0.1 * parts["tree"],
+        "follow": 0.25 * parts["tree"],
+        "host": parts["other"],
     }

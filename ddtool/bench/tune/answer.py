@@ -14,9 +14,12 @@ from ddtool.bench.tune.predict import Load
 from ddtool.bench.tune.recommend import Choice
 from ddtool.bench.tune.rounds import Timing
 from ddtool.bench.tune.trees import CHAIN, Shape
+from ddtool.engine.metrics import STEPS
 
 SCHEMA = "ddtool.tune/1"
 SHOWN = (8, 12, 16, 20, 24, 32, 40, 48, 64)  # budgets of a predicted curve, beside those that were run
+TREE_STEPS = ("grow", "choose", "follow")  # a tree's own; the others are the chain's as well
+UNTIMED = "draft, verify and host"  # of a server that times no steps, as stock SGLang with the chain
 
 Json = dict[str, Any]
 
@@ -69,27 +72,37 @@ def by_load(found: Found, load: Load) -> Json:
 
 
 def verify_rows(found: Found, load: Load) -> list[Json]:
-    """Trees by width. verify_ms is the round without the tree's own steps, drafting included."""
+    """Trees by width. draft_ms, verify_ms (the target's forward), tree_ms (the tree's own): as the server times them.
+
+    One that times the tree's alone, as the engine did once, leaves the rest of the round in verify_ms.
+    """
     rows = []
     for width, ms in found.predictor.costs[load].items():
-        steps = [
-            sum(one.steps.values())
-            for one in found.timings
-            if is_of(one, load) and _width(one) == width and one.steps
-        ]
-        tree = median(steps) if steps else None
+        steps = step_medians([one for one in found.timings if is_of(one, load) and _width(one) == width])
+        tree = sum(steps[step] for step in TREE_STEPS if step in steps) if steps else None
+        verify = steps.get("verify", ms - (tree or 0.0))
         rows.append(
             {
                 **where(found, load),
                 "width": width,
                 "round_ms": round(ms, 4),
-                "draft_ms": None,
-                "verify_ms": round(ms - (tree or 0.0), 4),
+                "draft_ms": round(steps["draft"], 4) if "draft" in steps else None,
+                "verify_ms": round(verify, 4),
                 "tree_ms": None if tree is None else round(tree, 4),
-                "fitted_ms": round(found.predictor.curves[load].at(width) - (tree or 0.0), 4),
+                "fitted_ms": round(found.predictor.curves[load].at(width) - ms + verify, 4),
             }
         )
     return rows
+
+
+def step_medians(some: Sequence[Timing]) -> dict[str, float]:
+    """Milliseconds by step, in a round's order; empty where the server times none."""
+    timed = [one.steps for one in some if one.steps]
+    return {
+        step: median(one[step] for one in timed)
+        for step in STEPS
+        if timed and all(step in one for one in timed)
+    }
 
 
 def _width(timing: Timing) -> int | None:
@@ -187,9 +200,11 @@ def split_rows(found: Found, load: Load) -> list[Json]:
         if is_of(one, load):
             arms.setdefault(one.arm, []).append(one)
     for arm, some in arms.items():
-        steps = {step: median(one.steps[step] for one in some) for step in some[0].steps}
+        steps = step_medians(some)
         rest = median(one.round_ms for one in some) - sum(steps.values())
-        pieces = {"draft, verify and host" if arm != "plain" else "step": rest, **steps}
+        pieces = {**steps, "host": rest} if "verify" in steps else {UNTIMED: rest, **steps}
+        if arm == "plain":
+            pieces = {"step": rest}
         rows += [{"arm": arm, "step": step, "ms": round(ms, 4)} for step, ms in pieces.items()]
     return rows
 

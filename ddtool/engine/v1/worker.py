@@ -102,11 +102,13 @@ class DDTreeWorker(DFlashWorker):  # type: ignore[misc]  # SGLang has no stubs
         positions = batch.seq_lens_cpu.tolist()
         watch = Stopwatch(self.device, enabled=self._metrics is not None)
 
-        hidden = self._drafter(batch, draft_input)
+        with watch.measure("draft"):
+            hidden = self._drafter(batch, draft_input)
         mask = self._mask.reserve(positions)
         with watch.measure("grow"):
             grown = self._steps.grow(hidden, draft_input.bonus_tokens, batch.seq_lens)
-        result = self._verify(batch, grown, mask, **kwargs)
+        with watch.measure("verify"):
+            result = self._verify(batch, grown, mask, **kwargs)
         logits_output = result.logits_output
         with watch.measure("choose"):
             choice = self._choose(logits_output.next_token_logits, batch.sampling_info)
