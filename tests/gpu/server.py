@@ -35,7 +35,11 @@ GPU = {
     "dtype": "bfloat16",
     "mem-fraction-static": 0.92,  # max-total-tokens bounds the pool; this lets a fifth server start beside it
 }
-AT_ONCE, TOKENS_EACH = 16, 1536  # requests that a server on a GPU has room and graphs for
+AT_ONCE = 16  # requests that a server on a GPU has room and graphs for
+ROOM = 24576  # tokens of cache, at least: what all of `docs/results` had for up to 16 requests
+BESIDE = (
+    512  # of a request's tokens: its prompt, of 60 at most, and the nodes of a tree that is being verified
+)
 # An arm on one card of several leaves their memory unequal, which SGLang takes for somebody else's work
 GPU_ENVIRONMENT = {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "false"}
 # A rehearsal without a GPU: interpreted kernels, seconds a token
@@ -158,12 +162,25 @@ class Server:
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 continue
 
+    @property
+    def pids(self) -> set[int]:
+        """Its own and its children's."""
+        every = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        return {pid for pid in every if session(pid) == self.process.pid}
+
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     @property
     def _url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+
+def session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:  # it ended meanwhile
+        return None
 
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
@@ -174,13 +191,17 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def platform(name: str, at_once: int = AT_ONCE) -> tuple[dict[str, Any], dict[str, str]]:
-    """Flags and environment for `--platform gpu` or `cpu`; on a GPU for so many requests at a time."""
+def platform(name: str, at_once: int = AT_ONCE, tokens: int = 256) -> tuple[dict[str, Any], dict[str, str]]:
+    """Flags and environment for `--platform gpu` or `cpu`; on a GPU for so many requests of so many tokens at a time.
+
+    The room is no larger than it has to be: seven servers of 20 GB for 32 requests, with twice the room, did not fit on
+    a card of 140 GB.
+    """
     if name == "cpu":
         return {**COMMON, **CPU}, CPU_ENVIRONMENT
     load = {
         "cuda-graph-max-bs": at_once,
         "max-running-requests": at_once,
-        "max-total-tokens": TOKENS_EACH * at_once,
+        "max-total-tokens": max(ROOM, at_once * (tokens + BESIDE)),
     }
     return {**COMMON, **GPU, **load}, GPU_ENVIRONMENT

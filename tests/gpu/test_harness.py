@@ -202,11 +202,13 @@ def test_a_sampled_arm_that_draws_otherwise_is_said_to_differ(tmp_path: Path) ->
     assert "DIFFERS" in lines[2] and lines[3].endswith("chain")
 
 
-def test_servers_for_more_requests_have_more_room() -> None:
-    for at_once in (16, 32):
-        flags, _ = server.platform("gpu", at_once)
-        assert flags["max-running-requests"] == flags["cuda-graph-max-bs"] == at_once
-        assert flags["max-total-tokens"] == server.TOKENS_EACH * at_once
+@pytest.mark.parametrize(
+    ("at_once", "tokens", "room"), [(16, 256, 24576), (32, 256, 24576), (64, 256, 49152), (32, 1024, 49152)]
+)
+def test_servers_have_room_for_what_is_asked_at_once(at_once: int, tokens: int, room: int) -> None:
+    flags, _ = server.platform("gpu", at_once, tokens)
+    assert flags["max-running-requests"] == flags["cuda-graph-max-bs"] == at_once
+    assert flags["max-total-tokens"] == room
 
 
 SCRIPTS = {module.__name__: module for module in (arms, builder, heavy, profile_rounds, sampled, soak, tune)}

@@ -16,7 +16,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,9 @@ import cells
 from server import AT_ONCE, REQUEST_S, Arm, Server, platform
 
 from ddtool.agent.load import run_pass
+from ddtool.agent.load_gpu import Sampler
 from ddtool.bench import asked, passes
+from ddtool.bench.compare import differences
 from ddtool.bench.passes import Cell, Design, Pass
 from ddtool.bench.store import Folder, Writer
 from ddtool.bench.tune import answer, experts, plan, reading
@@ -41,6 +43,8 @@ from ddtool.bench.workloads import Workload
 
 MORE = 3  # exit status: there is more to do
 COUNTED = "experts"  # the arm whose server counts experts
+SAME = ("fingerprint", "plan", "how")  # of run.json
+MAY_CHANGE = ("fingerprint.date", "fingerprint.commit")
 Flags = dict[str, Any]
 
 
@@ -121,7 +125,7 @@ class Rig:
     def __init__(self, options: argparse.Namespace, done: cells.Cells) -> None:
         self.options, self.done = options, done
         loads = [int(word) for word in options.concurrency.split(",")]
-        self.common, self.environment = platform(options.platform, max(AT_ONCE, *loads))
+        self.common, self.environment = platform(options.platform, max(AT_ONCE, *loads), options.tokens)
         self.common |= {"model-path": options.target, "tp-size": options.tp}
         if cells.installed("prometheus-client"):  # then the servers time the steps of a tree
             self.common["enable-metrics"] = True
@@ -137,13 +141,28 @@ class Rig:
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         return path
 
-    def folder(self, name: str, arms: Any, repeats: int) -> Folder:
-        """A run's folder; made when it is not there. arms: a function, since they may be known only then."""
+    def folder(self, name: str, arms: Callable[[], Sequence[str]], repeats: int) -> Folder:
+        """A run's folder; made when it is not there. arms: a function, since they may be known only then.
+
+        Raises SystemExit for one that began under other conditions: two halves of two machines are no run.
+        """
+        about = self.about(name, arms(), repeats)
         path = self.done.folder / name
-        if (path / "run.json").exists():
-            return Folder(path)
+        if not (path / "run.json").exists():
+            return Folder.create(about, self.done.folder)
+        folder = Folder(path)
+        if changed := [*changes(folder.run, about)]:
+            raise SystemExit(
+                f"{path} began under other conditions:\n  "
+                + "\n  ".join(changed)
+                + "\nPut that back as it was, or give another --name."
+            )
+        return folder
+
+    def about(self, name: str, arms: Sequence[str], repeats: int) -> dict[str, Any]:
+        """run.json of a run that begins now."""
         options = self.options
-        design, _ = self.design(arms(), repeats)
+        design, _ = self.design(arms, repeats)
         design = replace(design, cells=[fewer(cell) for cell in design.cells], timeout_s=REQUEST_S)
         count, _, chosen = (options.experts or "").partition(":")
         how = {
@@ -153,7 +172,7 @@ class Rig:
             "topk": plan.TOPK,
             "experts": [int(count), int(chosen)] if count else None,
         }
-        about = {
+        return {
             "schema": "ddtool.bench.run/1",
             "run": name,
             "profile": options.name,
@@ -165,13 +184,13 @@ class Rig:
                 **cells.fingerprint(options.commit),
                 "target": options.target.name,
                 "draft": options.draft.name,
+                "flags": {name: value for name, value in self.common.items() if name != "model-path"},
             },
             "taints": ["rehearsal on a CPU"] if options.platform == "cpu" else [],
             "warnings": [],
             "objective": None,
             "how": {"tune": how} if name == "fit" else {"verifies": "fit"},
         }
-        return Folder.create(about, self.done.folder)
 
     def design(self, arms: Sequence[str], repeats: int) -> tuple[Design, dict[str, Workload]]:
         options = self.options
@@ -210,7 +229,8 @@ class Rig:
     def trace(self, folder: Folder) -> bool:
         """One pass of a server that keeps no drafted token and writes what the drafter says."""
         design = Design.from_json(folder.run["plan"])
-        (one,) = plan.traced_visit(design, design.cells[0].workload).passes
+        visit = plan.traced_visit(design, design.cells[0].workload)
+        (one,) = visit.passes
         if one.ident in folder.done():
             return True
         if not self.may_start():
@@ -222,7 +242,7 @@ class Rig:
             servers = self.start(
                 {plan.TRACE: flags}, {plan.SWITCHES: f"verify-trace:{path.resolve()},every-token"}, stack
             )
-            self.passes(folder, replace(design, warmup=False), [one], servers)
+            self.passes(folder, replace(design, warmup=visit.warm_up), [one], servers)
         return True
 
     def count_experts(self, folder: Folder) -> bool:
@@ -273,16 +293,26 @@ class Rig:
     def passes(
         self, folder: Folder, design: Design, wanted: Sequence[Pass], servers: dict[str, Server]
     ) -> None:
+        """Memory and power are those of the cards, with all the servers that live there."""
         _, workloads = self.design(list(design.arms), design.repeats)
-        with Writer(folder.samples_path) as write:
-            for one, spec in zip(
-                wanted, passes.specs(wanted, design, workloads, folder.attempts()), strict=True
-            ):
+        specs = passes.specs(wanted, design, workloads, folder.attempts())
+        with (
+            Writer(folder.samples_path) as write,
+            Sampler(lambda: set().union(*(server.pids for server in servers.values()))) as gpu,
+        ):
+            for one, spec in zip(wanted, specs, strict=True):
                 at = {"address": "127.0.0.1", "port": servers[one.arm].port, "api_key": None}
-                end = run_pass(
-                    {**spec, **at, "server": {"argv": servers[one.arm].argv}}, write, threading.Event()
-                )
+                about = {"server": {"argv": servers[one.arm].argv}}
+                end = run_pass({**spec, **at, **about}, write, threading.Event(), gpu)
                 print(f"{one.ident}  {end['seconds']:.2f} s", flush=True)
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """`fingerprint.card: A → B` for whatever a run's two halves must have in common."""
+    old, new = ({part: about[part] for part in SAME} for about in (before, json.loads(json.dumps(now))))
+    for one in differences(old, new):
+        if one["what"] not in MAY_CHANGE:
+            yield f"{one['what']}: {one['a']} → {one['b']}"
 
 
 def fewer(cell: Cell) -> Cell:
