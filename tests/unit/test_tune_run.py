@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support import tuned_run
 from support.bench_run import designed
 from support.cli import data, ddtool
-from support.tuning import Machine, texts, trace_lines, traced_pass
+from support.tuned_run import FITTED, free
 
 from ddtool import profile as profiles
 from ddtool.bench import arms, asked, passes
@@ -19,59 +21,14 @@ from ddtool.bench.tune.experts import read_dump
 from ddtool.bench.tune.trees import CHAIN, Shape
 from ddtool.errors import DdtoolError, UsageError
 
-RUN, VERIFIED = "20261130-020000-aaaa", "20261130-030000-bbbb"
-FITTED = ["chain", *(f"tree:{width - 1}" for width in plan.STEPS)]
-TEXTS = texts(21, 12, 64, 0.62)
-
-
-def free(width: int, active: int) -> float:
-    return 12 + 0.6 * max(0, width - 33)
-
 
 def steep(width: int, active: int) -> float:
     return 4 + 1.2 * width
 
 
-def folder(
-    root: Path, name: str, machine: Machine, arms: list[str], how: dict, repeats: int, loads=(1,)
-) -> Path:
-    profile = profiles.load("k26-ddtree")
-    concurrency = ",".join(map(str, loads))
-    design, _ = designed(
-        profile, arms, concurrency=concurrency, tokens=64, repeats=repeats, visits=1, temperature=0.0
-    )
-    about = {
-        "schema": "ddtool.bench.run/1", "run": name, "profile": "k26-ddtree", "host": "gpu1",
-        "created": "2026-11-30T02:00:00Z",
-        "plan": design.to_json(), "workloads": ["code"], "fingerprint": {}, "taints": [], "warnings": [],
-        "objective": None, "how": {"profile": "k26-ddtree", "set": [], "host": "gpu1", **how},
-    }  # fmt: skip
-    path = root / name
-    path.mkdir(parents=True)
-    (path / "run.json").write_text(json.dumps(about))
-    (path / "samples.jsonl").write_text("\n".join(machine.lines(arms, loads, repeats)) + "\n")
-    return path
-
-
-TUNE = {"tune": {"traced": "code", "workload": "code", "typed": "code", "topk": 8, "experts": None}}
-
-
 @pytest.fixture
 def tuned(tmp_path):
-    def make(round_ms, verified: list[str] | None = None, loads=(1,), tree_ms: float = 0.3) -> Path:
-        machine = Machine(TEXTS, round_ms, tree_ms=tree_ms)
-        path = folder(tmp_path, RUN, machine, FITTED, TUNE, 2, loads)
-        with (path / "samples.jsonl").open("a") as file:
-            file.write("\n".join(traced_pass(TEXTS, f"code-c{loads[-1]}")) + "\n")
-        warm_up = texts(99, 3, 20)
-        # the load client's warm-up comes first, and is none of the workload
-        lines = [line.replace('"rid": "r', '"rid": "w') for line in trace_lines(warm_up)]
-        (path / "trace.jsonl").write_text("\n".join([*lines, *trace_lines(TEXTS)]) + "\n")
-        if verified:
-            folder(tmp_path, VERIFIED, machine, verified, {"verifies": RUN}, 6)
-        return path
-
-    return make
+    return partial(tuned_run.tuned, tmp_path)
 
 
 def told(*words: object) -> dict:

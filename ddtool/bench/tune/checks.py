@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
 from ddtool.bench.tune import alike, recommend
-from ddtool.bench.tune.found import Found, is_of
+from ddtool.bench.tune.found import Found, choice, is_of
 from ddtool.bench.tune.predict import Load
 from ddtool.bench.tune.recommend import Choice
+from ddtool.bench.tune.trees import Shape
 
 WITHIN = 0.10
 
@@ -23,14 +25,8 @@ def checks(found: Found, lengths: Sequence[Mapping[str, Any]], chosen: Choice, l
         _check("fit", fit, "of a round's time at widths left out") if fit is not None else None,
         _accept_length([row["judged"] for row in lengths if row["judged"] is not None]),
         _prediction(found),
+        _recommendation(found, {load: chosen.shape}),
     ]
-    rates = {shape: median(values) for shape, values in found.rates(found.verified, load).items()}
-    if chosen.shape in rates:
-        below = 1 - rates[chosen.shape] / max(rates.values())
-        detail = (
-            f"{found.name(chosen.shape)} is {below:.1%} below the best of {len(rates)} arms run side by side"
-        )
-        listed.append({"name": "recommendation", "ok": below <= recommend.CLOSE, "detail": detail})
     return [one for one in listed if one is not None]
 
 
@@ -97,3 +93,28 @@ def _prediction(found: Found) -> Json | None:
     made = _check("prediction", off, "of tok/s at worst, predicted against measured")
     more = f"{arm} is predicted {off:+.1%}, and {cost:+.1%} with the rounds that it really took"
     return {**made, "detail": f"{made['detail']}: {more}"}
+
+
+def _recommendation(found: Found, known: Mapping[Load, Shape]) -> Json | None:
+    """Of all loads that were verified the worst; and the worst of what would be run without a verification.
+
+    The first is small by its making, since what was measured chose the arm; the second says what a prediction is worth.
+    known: what is recommended for some loads.
+    """
+    final: list[tuple[float, str]] = []
+    alone: list[tuple[float, str]] = []
+    for load in found.main:
+        rates = {shape: median(values) for shape, values in found.rates(found.verified, load).items()}
+        picked = known.get(load) or choice(found, load).shape
+        for kept, shape in ((final, picked), (alone, found.predicted(load).shape)):
+            if shape in rates:
+                arm = f"{found.name(shape)} at concurrency {load.concurrency}"
+                kept.append((1 - rates[shape] / max(rates.values()), arm))
+    if not final:
+        return None
+    below, arm = max(final, key=itemgetter(0))
+    detail = f"{arm} is {below:.1%} below the best arm verified (good up to {recommend.CLOSE:.0%})"
+    if alone:
+        lost, guess = max(alone, key=itemgetter(0))
+        detail += f"; by prediction alone {guess}, {lost:.1%} below"
+    return {"name": "recommendation", "ok": below <= recommend.CLOSE, "detail": detail}

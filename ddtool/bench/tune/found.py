@@ -71,6 +71,10 @@ class Found:
                 found.setdefault(one.shape, []).append(one.tok_s)
         return found
 
+    def predicted(self, load: Load) -> Choice:
+        """What to use for a load if nothing but the fit is known."""
+        return recommend.predicted(self.predictor, load, self.shapes)
+
     def is_traced(self, shape: Shape) -> bool:
         """Whether the trace can judge it."""
         acceptance = self.predictor.acceptance
@@ -96,13 +100,13 @@ def choice(found: Found, load: Load) -> Choice:
     beside = {shape: passes for shape, passes in rates.items() if passes.keys() & rates.get(CHAIN, {}).keys()}
     if len(beside) > 1:  # the chain, and trees that were run in the same repeats
         return recommend.measured(beside)
-    return recommend.predicted(found.predictor, load, found.shapes)
+    return found.predicted(load)
 
 
 def tried(found: Found, load: Load) -> list[Shape]:
     """What a verification runs: the chain, the best tree of every load by prediction and by the fit's own passes, and
     the neighbours of `load`'s. A cost curve is smooth and a GPU is not: the fit's fastest gets its rematch."""
-    best = [recommend.predicted(found.predictor, one, found.shapes).best for one in [load, *found.main]]
+    best = [found.predicted(one).best for one in [load, *found.main]]
     acceptance = found.predictor.acceptance
     around = recommend.neighbours(best[0], acceptance.block, acceptance.most)
     return list(dict.fromkeys([CHAIN, *best, *around, *(fastest(found, one) for one in found.main)]))
