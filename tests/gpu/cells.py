@@ -28,7 +28,7 @@ class Cells:
 
     def __init__(self, folder: Path, run: str, fingerprint: Mapping[str, Any]) -> None:
         self.folder = folder / run
-        self._run, self._fingerprint = run, fingerprint
+        self._run, self.fingerprint = run, fingerprint
         self._lock = Lock()
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -39,10 +39,8 @@ class Cells:
         return json.loads(self._path(name).read_text())
 
     def write(self, name: str, result: Mapping[str, Any]) -> None:
-        cell = {"schema": SCHEMA, "run": self._run, "cell": name, **self._fingerprint, **result}
-        aside = self._path(name).with_suffix(".partial")
-        aside.write_text(json.dumps(cell, indent=1) + "\n")
-        aside.replace(self._path(name))
+        cell = {"schema": SCHEMA, "run": self._run, "cell": name, **self.fingerprint, **result}
+        whole(self._path(name), json.dumps(cell, indent=1) + "\n")
         self.save()
 
     def log(self, name: str) -> Path:
@@ -56,6 +54,13 @@ class Cells:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"
+
+
+def whole(path: Path, text: str) -> None:
+    """Written aside and renamed: what stands under its name is never half of it."""
+    aside = path.with_suffix(".partial")
+    aside.write_text(text)
+    aside.replace(path)
 
 
 def fingerprint(commit: str) -> dict[str, Any]:

@@ -4,7 +4,8 @@
 
 Few prompts, asked often, short answers. Plain decoding is asked twice, so that chance has a row too, and every arm once
 more at a lower temperature: a test that does not notice that says nothing. Servers live together and answer at the same
-time, so no speed is claimed. A cell for each batch; every answer's token ids lie beside it, a line an arm.
+time, so no speed is claimed. A cell for each batch. Every answer's token ids and verify rounds lie beside it, after a
+line that says how they were drawn, a line an arm; they are there as soon as they are drawn, and not drawn again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,36 @@ from ddtool.bench import distribution
 
 PLAIN, AGAIN = "plain", "plain again"
 COOLER = 0.8  # of the temperature: what has to be noticed
-Answers = dict[str, list[list[int]]]  # by prompt: the token ids of each
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """By prompt: the token ids of each answer, and how many rounds verified it; no number where nothing is drafted."""
+
+    answers: dict[str, list[list[int]]]
+    rounds: dict[str, list[int | None]]
+
+    @property
+    def verified(self) -> list[tuple[int, int]]:
+        """(tokens, rounds) of each answer that was drafted."""
+        return [
+            (len(ids), count)
+            for prompt, counts in self.rounds.items()
+            for ids, count in zip(self.answers[prompt], counts, strict=True)
+            if count
+        ]
+
+    @property
+    def accept_length(self) -> float:
+        """As SGLang counts: prefill's token is among them, which is much of a short answer. 1 for plain decoding."""
+        rounds = sum(rounds for _, rounds in self.verified)
+        return sum(tokens for tokens, _ in self.verified) / rounds if rounds else 1.0
+
+    @property
+    def accepted(self) -> int:
+        """Drafted tokens that were kept: neither prefill's nor the one that every round says itself."""
+        return sum(tokens - 1 - rounds for tokens, rounds in self.verified)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,14 +89,16 @@ def main() -> None:
     done = cells.open_cells(options, f"sampled-{options.name}")
     names = {f"b{batch}": batch for batch in options.batches}
     missing = done.missing(list(names))
-    if missing:
+    undrawn = [name for name in missing if not answers_file(done, name).exists()]
+    if undrawn:
         with ExitStack() as stack:
             stack.callback(done.save)  # logs of servers that did not start come back too
             servers = start(options, done, stack)
-            drawn = {name: draw_all(servers, names[name], options) for name in missing}
-        for name in missing:
-            write_answers(done.folder / f"{name}.jsonl", drawn[name])
-            done.write(name, judge(drawn[name], names[name], options, done))
+            for name in undrawn:
+                rows = draw_all(servers, names[name], options)
+                write_answers(done, name, drawn_by(servers, names[name], options, done), rows)
+    for name in missing:
+        done.write(name, judge(*read_answers(done, name)))
     for name in names:
         print("\n".join(table(done.read(name))), flush=True)
 
@@ -85,11 +118,11 @@ def start(options: argparse.Namespace, done: cells.Cells, stack: ExitStack) -> d
     return servers
 
 
-def draw_all(servers: Mapping[str, Server], batch: int, options: argparse.Namespace) -> dict[str, Answers]:
+def draw_all(servers: Mapping[str, Server], batch: int, options: argparse.Namespace) -> dict[str, Row]:
     """By row: an arm's answers, then those at the lower temperature; plain decoding's are both of the first kind."""
     cool = options.temperature * COOLER
 
-    def rows(arm: str) -> list[tuple[str, Answers]]:
+    def rows(arm: str) -> list[tuple[str, Row]]:
         second = (AGAIN, options.temperature) if arm == PLAIN else (cooler(arm), cool)
         wanted = [(arm, options.temperature), second]
         return [(row, draw(servers[arm], batch, temperature, options)) for row, temperature in wanted]
@@ -98,36 +131,56 @@ def draw_all(servers: Mapping[str, Server], batch: int, options: argparse.Namesp
         return dict(row for of_arm in pool.map(rows, servers) for row in of_arm)
 
 
-def draw(server: Server, batch: int, temperature: float, options: argparse.Namespace) -> Answers:
+def draw(server: Server, batch: int, temperature: float, options: argparse.Namespace) -> Row:
     texts = cells.prompts(options.prompts)
-    asked = texts * options.answers
-    found = one_pass(server, asked, batch, options.tokens, temperature).completions
-    answers: Answers = {str(number): [] for number in range(len(texts))}
-    for place, completion in enumerate(found):
-        answers[str(place % len(texts))].append(completion.ids)
-    return answers
+    found = one_pass(server, texts * options.answers, batch, options.tokens, temperature).completions
+    by_prompt = {str(number): found[number :: len(texts)] for number in range(len(texts))}
+    return Row(
+        {prompt: [one.ids for one in asked] for prompt, asked in by_prompt.items()},
+        {prompt: [one.meta.get("spec_verify_ct") for one in asked] for prompt, asked in by_prompt.items()},
+    )
 
 
-def judge(
-    drawn: Mapping[str, Answers], batch: int, options: argparse.Namespace, done: cells.Cells
-) -> dict[str, Any]:
-    """Each row against plain decoding's first."""
-    rows = [row for row in drawn if row != PLAIN]
-    with ProcessPoolExecutor(min(len(rows), 8)) as pool:
-        found = list(pool.map(distribution.compare, [drawn[PLAIN]] * len(rows), [drawn[row] for row in rows]))
+def drawn_by(
+    servers: Mapping[str, Server], batch: int, options: argparse.Namespace, done: cells.Cells
+) -> Json:
+    """Of the cell, what is known only while these servers are there."""
     return {
+        **done.fingerprint,
         "temperature": options.temperature,
         "batch": batch,
         "tokens": options.tokens,
-        "rows": {
-            row: {**one.to_json(), "differs": one.differs, "words": one.words}
-            for row, one in zip(rows, found, strict=True)
-        },
+        "argv": {arm: server.argv for arm, server in servers.items()},
         "sampling_fell_back": [
             arm
-            for arm in options.arms
-            if FALLBACK in done.log(cells.arm_file(arm)).read_text(errors="replace").lower()
+            for arm, server in servers.items()
+            if FALLBACK in server.log.read_text(errors="replace").lower()
         ],
+    }
+
+
+def judge(about: Json, drawn: Mapping[str, Row]) -> Json:
+    """Each row against plain decoding's first; and whether an arm is what its name says, for a server that drafts
+    nothing draws as plain decoding does."""
+    others = [row for row in drawn if row != PLAIN]
+    plain = drawn[PLAIN].answers
+    with ProcessPoolExecutor(min(len(others), 8)) as pool:
+        found = list(
+            pool.map(distribution.compare, [plain] * len(others), [drawn[row].answers for row in others])
+        )
+    return {
+        **about,
+        "rows": {
+            row: {
+                **one.to_json(),
+                "differs": one.differs,
+                "words": one.words,
+                "accept_length": round(drawn[row].accept_length, 4),
+                "accepted": drawn[row].accepted,
+            }
+            for row, one in zip(others, found, strict=True)
+        },
+        "accepted_nothing": [row for row in others if row != AGAIN and not drawn[row].accepted],
     }
 
 
@@ -135,16 +188,29 @@ def cooler(arm: str) -> str:
     return f"{arm} at {COOLER:g} T"
 
 
-def write_answers(path: Path, drawn: Mapping[str, Answers]) -> None:
-    lines = [json.dumps({"row": row, "answers": answers}) for row, answers in drawn.items()]
-    path.write_text("\n".join(lines) + "\n")
+def answers_file(done: cells.Cells, name: str) -> Path:
+    return done.folder / f"{name}.jsonl"
 
 
-def table(cell: Mapping[str, Any]) -> Iterator[str]:
+def write_answers(done: cells.Cells, name: str, about: Json, drawn: Mapping[str, Row]) -> None:
+    lines = [about, *({"row": row, **asdict(one)} for row, one in drawn.items())]
+    cells.whole(answers_file(done, name), "".join(json.dumps(line) + "\n" for line in lines))
+    done.save()
+
+
+def read_answers(done: cells.Cells, name: str) -> tuple[Json, dict[str, Row]]:
+    about, *rows = map(json.loads, answers_file(done, name).read_text().splitlines())
+    return about, {row["row"]: Row(row["answers"], row["rounds"]) for row in rows}
+
+
+def table(cell: Json) -> Iterator[str]:
     yield f"T {cell['temperature']:g}, batch {cell['batch']}"
     for row, one in cell["rows"].items():
         verdict = "DIFFERS" if one["differs"] else "equal"
-        yield f"  {row:18} p {one['p']:.3f}  {verdict:8} {one['samples']} answers, sees {one['sees']}"
+        accept = f"accept {one['accept_length']:.3f}"
+        yield f"  {row:18} p {one['p']:.3f}  {verdict:8} {accept}  {one['samples']} answers, sees {one['sees']}"
+    if cell["accepted_nothing"]:
+        yield f"  ACCEPTED NOTHING, so they say nothing of speculation: {', '.join(cell['accepted_nothing'])}"
     if cell["sampling_fell_back"]:
         yield f"  greedy after all: {', '.join(cell['sampling_fell_back'])}"
 

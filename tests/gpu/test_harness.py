@@ -165,41 +165,92 @@ def test_collectives_and_idle_time_are_told_apart() -> None:
     assert (found["collectives_us"], found["gpu_busy_us"], found["gpu_idle_us"]) == (3, 7, 3)
 
 
+SAMPLED = ["--name", "x", "--target", "t", "--draft", "d", "--commit", "c", "--arms", "chain"]
+
+
+class Drafting:
+    """In the place of a server: answers of three tokens, by prompt, in so many rounds."""
+
+    def __init__(self, rounds: int | None, log: Path) -> None:
+        self.argv, self.log, self.rounds = ["launch"], log, rounds
+        log.write_text("")
+
+    def pass_of(self, asked: list[str], *_: object) -> measure.Pass:
+        found = [completion(cells.prompts(4).index(text), 7, 7, rounds=self.rounds) for text in asked]
+        return measure.Pass(1, 1, found)
+
+
 @pytest.mark.parametrize("prompts", [1, 3])
 def test_answers_drawn_in_turn_are_told_apart_by_prompt(
     prompts: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def pass_of(_: object, asked: list[str], *__: object) -> measure.Pass:
-        return measure.Pass(1, 1, [completion(cells.prompts(prompts).index(text)) for text in asked])
-
-    monkeypatch.setattr(sampled, "one_pass", pass_of)
-    words = ["--name", "x", "--target", "t", "--draft", "d", "--commit", "c", "--arms", "chain"]
-    options = sampled.parser().parse_args([*words, "--prompts", str(prompts), "--answers", "5"])
-    servers = dict.fromkeys((sampled.PLAIN, "chain"))
+    monkeypatch.setattr(sampled, "one_pass", Drafting.pass_of)
+    options = sampled.parser().parse_args([*SAMPLED, "--prompts", str(prompts), "--answers", "5"])
+    servers = {sampled.PLAIN: Drafting(None, tmp_path / "a"), "chain": Drafting(1, tmp_path / "b")}
     drawn = sampled.draw_all(servers, 16, options)  # type: ignore[arg-type]
     assert list(drawn) == ["plain", "plain again", "chain", "chain at 0.8 T"]
-    assert all(rows == {str(n): [[n]] * 5 for n in range(prompts)} for rows in drawn.values())
-    sampled.write_answers(tmp_path / "b16.jsonl", drawn)
-    lines = (tmp_path / "b16.jsonl").read_text().splitlines()
-    assert {one["row"]: one["answers"] for one in map(json.loads, lines)} == drawn
+    for row, one in drawn.items():
+        assert one.answers == {str(n): [[n, 7, 7]] * 5 for n in range(prompts)}
+        assert one.rounds == {str(n): [1 if row.startswith("chain") else None] * 5 for n in range(prompts)}
+
+
+def test_what_was_drawn_before_a_cut_is_not_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Batch 16 is drawn, then the machine is gone; all the next command needs of servers is batch 1."""
+    asked: list[int] = []
+    lent = [16]  # batches that the machine lives through
+
+    def pass_of(server: Drafting, texts: list[str], batch: int, *_: object) -> measure.Pass:
+        asked.append(batch)
+        if batch not in lent:
+            raise OSError("gone")
+        return server.pass_of(texts)
+
+    def start(options: object, done: cells.Cells, stack: object) -> dict[str, Drafting]:
+        rounds = {sampled.PLAIN: None, "chain": 1, "tree:8": 2}
+        return {arm: Drafting(count, done.log(cells.arm_file(arm))) for arm, count in rounds.items()}
+
+    monkeypatch.setattr(sampled, "one_pass", pass_of)
+    monkeypatch.setattr(sampled, "start", start)
+    more = ["tree:8", "--answers", "20", "--cells", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["sampled.py", *SAMPLED, *more])
+    with pytest.raises(OSError, match="gone"):
+        sampled.main()
+    assert asked.count(16) == 6 and not list(tmp_path.rglob("*.json"))
+    lent.append(1)
+    monkeypatch.setattr(sys, "argv", ["sampled.py", *SAMPLED, *more, "--commit", "later"])
+    sampled.main()
+    assert asked.count(16) == 6
+    first, second = (
+        json.loads((tmp_path / "sampled-x" / f"{name}.json").read_text()) for name in ("b16", "b1")
+    )
+    assert (first["commit"], second["commit"]) == ("c", "later"), "whoever drew them"
+    assert first["argv"] == {arm: ["launch"] for arm in ("plain", "chain", "tree:8")}
+    rows = {row: (one["accept_length"], one["accepted"]) for row, one in first["rows"].items()}
+    assert rows["plain again"] == (1, 0) and rows["chain"] == (3, 80) and rows["tree:8"] == (1.5, 0)
+    assert first["accepted_nothing"] == ["tree:8", "tree:8 at 0.8 T"]
+    out = capsys.readouterr().out
+    assert "accept 3.000" in out and "ACCEPTED NOTHING" in out
 
 
 def test_a_sampled_arm_that_draws_otherwise_is_said_to_differ(tmp_path: Path) -> None:
-    words = ["--name", "x", "--target", "t", "--draft", "d", "--commit", "c", "--arms", "chain"]
-    options = sampled.parser().parse_args([*words, "--cells", str(tmp_path)])
+    options = sampled.parser().parse_args([*SAMPLED, "--cells", str(tmp_path)])
     done = cells.open_cells(options, "sampled-x")
-    done.log("chain").write_text("DFLASH is falling back to greedy\n")
+    servers = {"plain": Drafting(None, tmp_path / "a"), "chain": Drafting(1, tmp_path / "b")}
+    servers["chain"].log.write_text("DFLASH is falling back to greedy\n")
     rolled = {"0": [[n % 6, n % 2] for n in range(240)]}
     loaded = {"0": [[n % 6 if n % 3 else 5, n % 2] for n in range(240)]}
-    drawn = {"plain": rolled, "plain again": rolled, "chain": loaded}
-    cell = sampled.judge(drawn, 16, options, done)
+    answers = {"plain": rolled, "plain again": rolled, "chain": loaded}
+    drawn = {row: sampled.Row(one, {"0": [1] * 240}) for row, one in answers.items()}
+    cell = sampled.judge(sampled.drawn_by(servers, 16, options, done), drawn)  # type: ignore[arg-type]
     assert [(row, one["differs"]) for row, one in cell["rows"].items()] == [
         ("plain again", False),
         ("chain", True),
     ]
     assert cell["sampling_fell_back"] == ["chain"]
     lines = list(sampled.table(cell))
-    assert "DIFFERS" in lines[2] and lines[3].endswith("chain")
+    assert "DIFFERS" in lines[2] and lines[-1].endswith("chain")
 
 
 @pytest.mark.parametrize(
