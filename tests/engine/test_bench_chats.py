@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.cli import here as ddtool
-from support.ddtree import PLAIN, inside
+from support.ddtree import CHAIN, DDTREE, PLAIN, environment, inside, install
 from support.engine_server import EngineServer
 
 from ddtool import profile as profiles
@@ -50,16 +50,17 @@ print(json.dumps(ids))
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[EngineServer], Any]:
-    """One greedy pass of the chats. It has 32 requests, because --lossless is what keeps the answers."""
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """One greedy pass of the chats by each arm. It has 32 requests, because --lossless is what keeps the answers."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     path = tmp_path / "chats.jsonl"
     path.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in CHATS))
     words = ["--workload", str(path), "--tokens", str(TOKENS), "--ignore-eos", "--lossless"]
     words += ["--concurrency", "4", "--repeats", "1", "--visits", "1"]
 
-    def run(server: EngineServer) -> Any:
-        return ddtool("bench", "--url", f"plain={server.url}", *words)
+    def run(**servers: EngineServer) -> Any:
+        urls = [word for arm, server in servers.items() for word in ("--url", f"{arm}={server.url}")]
+        return ddtool("bench", *urls, *words)
 
     return run
 
@@ -76,7 +77,7 @@ def test_a_chat_is_answered_as_transformers_renders_it(serve, engine_host, bench
     expected = rendered(engine_host, profiles.load("demo").model.path)
     assert [ids_of({"messages": chat}, server.answer) for chat in CHATS] == expected
 
-    done = bench(server)
+    done = bench(plain=server)
     assert done.returncode == 0, done.stderr
     lines = [line for line in store.runs()[0].lines() if line["kind"] == "sample"]
     samples = sorted(lines, key=lambda line: line["index"])[: len(CHATS)]
@@ -93,8 +94,34 @@ def chat_text(server: EngineServer, messages: Any) -> str:
     return answer["choices"][0]["message"]["content"]
 
 
+def test_chats_have_the_same_answers_with_chain_and_tree(serve, engine_host, bench):
+    install(engine_host)
+    inside(engine_host, "sh", "-c", f"cat > {TEMPLATE_PATH}", input=TEMPLATE)
+    done = bench(
+        plain=serve("demo", **PLAIN, chat_template=TEMPLATE_PATH),
+        chain=serve("demo", **CHAIN, chat_template=TEMPLATE_PATH, patience=2),
+        tree=serve("demo", **DDTREE, chat_template=TEMPLATE_PATH, env=environment(), patience=3),
+    )
+    assert done.returncode == 0, done.stderr
+    samples = [line for line in store.runs()[0].lines() if line["kind"] == "sample"]
+    by_arm: dict[str, dict[int, Any]] = {}
+    for one in samples:
+        by_arm.setdefault(one["pass"].partition("/")[0], {})[one["index"]] = one
+    assert set(by_arm) == {"plain", "chain", "tree"}
+    for arm in ("chain", "tree"):
+        for index, plain in by_arm["plain"].items():
+            mine = by_arm[arm][index]
+            assert (mine["prompt_tokens"], mine["output_ids"]) == (
+                plain["prompt_tokens"],
+                plain["output_ids"],
+            )
+        assert sum(one["verify_ct"] for one in by_arm[arm].values()) < (TOKENS - 1) * len(by_arm[arm]), (
+            "drafts"
+        )
+
+
 def test_a_server_without_a_template_says_so_and_nothing_is_measured(serve, bench):
-    refused = bench(serve("demo", **PLAIN))
+    refused = bench(plain=serve("demo", **PLAIN))
     assert refused.returncode == 3
     assert "/tokenize answers 400: Cannot use chat template functions" in refused.stderr
     assert "takes SGLang 0.5.12 or later with a chat template" in refused.stderr
