@@ -155,6 +155,11 @@ def drawn(on: Machine) -> list[Step]:
     return [on.measured("sampled", "t1", "light", arms=["chain", "tree:32"])]
 
 
+def read(on: Machine) -> list[Step]:
+    """Our load client beside SGLang's own, where there are cores for both: 1, 16 and 64 streams."""
+    return [on.measured("clients", "light", "light", concurrency=[1, 16, 64])]
+
+
 @dataclass(frozen=True)
 class Slot:
     cards: int
@@ -173,6 +178,7 @@ SLOTS = {
     "i": Slot(2, tuned_on_two),
     "j": Slot(1, tuned_crowded),
     "k": Slot(1, drawn),
+    "l": Slot(1, read),
 }
 
 

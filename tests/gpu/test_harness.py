@@ -13,6 +13,7 @@ import arms
 import builder
 import carry
 import cells
+import clients
 import faults
 import heavy
 import measure
@@ -262,8 +263,44 @@ def test_servers_have_room_for_what_is_asked_at_once(at_once: int, tokens: int, 
     assert flags["max-total-tokens"] == room
 
 
-SCRIPTS = {module.__name__: module for module in (arms, builder, heavy, profile_rounds, sampled, soak, tune)}
+SCRIPTS = {
+    module.__name__: module for module in (arms, builder, clients, heavy, profile_rounds, sampled, soak, tune)
+}
 ON_ONE = slot.Machine(Path("/pair"), Path("/home"), ("--commit", "abc", "--cells", "/cells"))
+
+
+BENCH_CLIENT = """
+import json, sys
+given = dict(word.split("=", 1) for word in sys.argv[1:])
+width = given["--concurrency"]
+print(json.dumps({"given": given, "runs": [], "ratios": {width: {"tok_s": {"median": 1.01, "values": []}}}}))
+"""
+
+
+def test_both_clients_ask_a_server_that_runs_and_each_number_of_streams_is_a_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--name", "x", "--target", "/t", "--draft", "/d", "--commit", "c", "--cells", str(tmp_path)]
+    taken = subprocess.run(
+        [sys.executable, str(clients.BOTH), "--help"], capture_output=True, text=True, check=True
+    )
+    for word in clients.command(clients.parser().parse_args(words), 16)[2:]:
+        assert word.partition("=")[0] in taken.stdout
+    monkeypatch.setattr(clients, "BOTH", tmp_path / "both.py")
+    clients.BOTH.write_text(BENCH_CLIENT)
+    monkeypatch.setattr(clients, "start", lambda *_: Drafting(None, tmp_path / "log"))
+    monkeypatch.setattr(sys, "argv", ["clients.py", *words])
+    clients.main()
+    made = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "clients-x").glob("*.json")}
+    assert {name: cell["given"]["--concurrency"] for name, cell in made.items()} == {
+        "c1": "1",
+        "c16": "16",
+        "c64": "64",
+    }
+    assert made["c1"]["argv"] == ["launch"] and made["c1"]["given"]["--url"] == "http://127.0.0.1:32100"
+    assert "c64  tok_s 1.010" in capsys.readouterr().out
+    monkeypatch.setattr(clients, "start", None)
+    clients.main()  # all cells are there
 
 
 def plans() -> dict[str, list[slot.Step]]:
