@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from ddtool.bench import metrics, records, statistics
 from ddtool.bench.metrics import Measured
-from ddtool.bench.records import Pass
+from ddtool.bench.records import Pass, Records
 
 Json = dict[str, Any]
 SCHEMA = "ddtool.bench/1"
@@ -48,14 +48,12 @@ def summarise(
     Raises UsageError for a bound that is none, DdtoolError when a request was recorded twice.
     """
     slo = metrics.checked_slo(slo or {})
-    plan = run["plan"]
-    read = records.read(samples, {cell["key"]: cell["prompts"] for cell in plan["cells"]})
+    read = read_of(run, samples)
     warnings = [*run.get("warnings", ()), *read.warnings]
     cells = []
-    for cell in plan["cells"]:
-        arms = [arm_passes(arm, cell["key"], read.passes) for arm in plan["arms"]]
+    for cell, arms in arms_by_cell(run, read.passes):
         ratios, words = compared(cell["key"], arms)
-        warnings += [word for one in arms for word in warnings_of(cell["key"], one)] + words
+        warnings += words
         entries = {one.arm: numbers(one, slo) for one in arms if one.passes}
         cells.append({"cell": dict(cell), "arms": entries, "ratios": ratios})
     warnings += too_few(cells)
@@ -72,6 +70,24 @@ def summarise(
         "lossless": None,
         "objective": None,
     }
+
+
+def read_of(run: Mapping[str, Any], samples: Iterable[object]) -> Records:
+    """Its passes that have every request of their cell. Raises DdtoolError when a request was recorded twice."""
+    return records.read(samples, {cell["key"]: cell["prompts"] for cell in run["plan"]["cells"]})
+
+
+def doubts(run: Mapping[str, Any], passes: Sequence[Pass]) -> list[str]:
+    """What makes rates and ratios of these passes less than they look."""
+    return [word for cell, arms in arms_by_cell(run, passes) for word in compared(cell["key"], arms)[1]]
+
+
+def arms_by_cell(
+    run: Mapping[str, Any], passes: Sequence[Pass]
+) -> Iterator[tuple[Mapping[str, Any], list[ArmPasses]]]:
+    """Each cell of the plan, and each arm's passes over it, which may be none."""
+    for cell in run["plan"]["cells"]:
+        yield cell, [arm_passes(arm, cell["key"], passes) for arm in run["plan"]["arms"]]
 
 
 def arm_passes(arm: str, cell: str, passes: Sequence[Pass]) -> ArmPasses:
@@ -101,10 +117,10 @@ def numbers(one: ArmPasses, slo: Mapping[str, float]) -> Json:
 
 
 def compared(cell: str, arms: Sequence[ArmPasses]) -> tuple[list[Json], list[str]]:
-    """Ratios of tok/s to the base arm, of passes with the same visit and repeat; and what to know about them."""
+    """Ratios of tok/s to the base arm, of passes with the same visit and repeat; and what to know of all these."""
     measured = {one.arm: one for one in arms if one.by_repeat}
     base = next((measured[name] for name in BASES if name in measured), None)
-    rows, words = [], []
+    rows, words = [], [word for one in arms for word in warnings_of(cell, one)]
     for one in measured.values():
         if base is None or one is base:
             continue
@@ -121,7 +137,7 @@ def compared(cell: str, arms: Sequence[ArmPasses]) -> tuple[list[Json], list[str
         if ratio.starts_differ:
             words.append(
                 f"{cell}: the ratio of {one.arm} to {base.arm} differs between server starts more than between "
-                f"repeats, so its interval is too narrow: add --visits"
+                f"repeats, so its interval is too narrow; `bench --visits 5` has one over starts"
             )
     return rows, words
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ddtool.cli import bench_files, bench_run, options, output, tune_answer
@@ -98,7 +97,7 @@ def from_run(name: str, where: Where, show: Show, out: str | None) -> None:
     profile = options.profile_of(named, list(where.overrides) or how.get("set")) if named else None
     if profile:
         bench_files.spare(profile.source, out)
-    second = _second_of(folder)
+    second, _ = reading.second_of(folder)
     tune_answer.give(reading.found(folder, second), folder, second, profile, show, out)
 
 
@@ -126,7 +125,7 @@ def _both(
         measure.fetch_trace(deployment.agent, folder)
     assert folder is not None
     found = reading.found(folder, None)
-    second = _second_of(folder)
+    second, _ = reading.second_of(folder)
     made = _verification(deployment, found, design, loaded, {**how, "verifies": folder.path.name}, second)
     if made.left:
         _say(found)
@@ -174,19 +173,6 @@ def _verification(
     about = {key: value for key, value in how.items() if key != "tune"}
     only, typed = {name: loaded[name]}, [how["tune"]["typed"]]
     return host_run.prepare(deployment, design, only, typed=typed, how=about, resumed=resumed)
-
-
-def _second_of(folder: Folder) -> Folder | None:
-    """The newest run that verified what this one recommended, or began to."""
-    from ddtool.bench.store import Folder, checked
-    from ddtool.errors import DdtoolError
-
-    for path in sorted(folder.path.parent.glob("*/run.json"), reverse=True):
-        with suppress(DdtoolError):  # a broken folder beside it is none of its business
-            one = checked(Folder(path.parent))
-            if one.run["how"].get("verifies") == folder.path.name:
-                return one
-    return None
 
 
 def _say(found: Found) -> None:

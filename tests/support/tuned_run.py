@@ -30,10 +30,14 @@ def tuned(
     loads: Sequence[int] = (1,),
     tree_ms: float = 0.3,
     again: RoundMs | None = None,
+    repeats: int = 2,
 ) -> Path:
-    """The fit's folder. verified: the arms of a verification beside it. again: what a round costs in that."""
+    """The fit's folder. repeats: of the fit.
+
+    verified: the arms of a verification beside it. again: what a round costs in that.
+    """
     machine = Machine(TEXTS, round_ms, tree_ms=tree_ms)
-    path = folder(root, RUN, machine, FITTED, TUNE, 2, loads)
+    path = folder(root, RUN, machine, FITTED, TUNE, repeats, loads)
     with (path / "samples.jsonl").open("a") as file:
         file.write("\n".join(traced_pass(TEXTS, f"code-c{loads[-1]}")) + "\n")
     # the load client's warm-up comes first, and is none of the workload

@@ -23,6 +23,7 @@ URL = ("--url", "chain=http://127.0.0.1:1")  # nobody answers there, which is ex
 RUN: dict[str, Any] = {
     "schema": store.SCHEMA, "run": "20261130-014212-3fa9", "plan": {}, "workloads": [], "fingerprint": {}, "how": {},
 }  # fmt: skip
+NO_CELLS = passes.Design(["chain"], [], visits=1, repeats=1, tokens=8, temperature=0.0, seed=1).to_json()
 
 
 @pytest.fixture(autouse=True)
@@ -277,8 +278,10 @@ class TestNumbers:
         ]
 
     def test_taints_of_both_runs_stand_beside_a_tuning_answer(self) -> None:
-        fit = Folder.create({**RUN, "taints": ["drift"], "warnings": ["w"]})
-        second = Folder.create({**RUN, "run": "20261130-020000-0000", "taints": ["drift"], "warnings": []})
+        fit = Folder.create({**RUN, "plan": NO_CELLS, "taints": ["drift"], "warnings": ["w"]})
+        second = Folder.create(
+            {**RUN, "plan": NO_CELLS, "run": "20261130-020000-0000", "taints": ["drift"], "warnings": []}
+        )
         for folder, arm in ((fit, "trace"), (second, "chain")):
             with Writer(folder.samples_path) as write:
                 one = {"pass": f"{arm}/code-c1/v0/r0", "attempt": 1}
@@ -307,11 +310,11 @@ class TestNumbers:
             "driver": "570.12",
             "flags": {"chain": {"tp-size": 8}, "tree:7": {}},
         }
-        fit = Folder.create({**RUN, "fingerprint": prints})
+        fit = Folder.create({**RUN, "plan": NO_CELLS, "fingerprint": prints})
         again = Folder.create(
-            {**RUN, "run": "20261130-020000-0000", "fingerprint": {**prints, "commit": "b"}}
+            {**RUN, "plan": NO_CELLS, "run": "20261130-020000-0000", "fingerprint": {**prints, "commit": "b"}}
         )
-        other = Folder.create({**RUN, "run": "20261130-030000-0000", "fingerprint": now})
+        other = Folder.create({**RUN, "plan": NO_CELLS, "run": "20261130-030000-0000", "fingerprint": now})
         assert reading.about(fit, again)["taints"] == []
         assert reading.about(fit, other)["taints"] == [
             "the verification was measured under other conditions than the fit: driver: 560.35 → 570.12"

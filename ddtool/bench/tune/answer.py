@@ -211,7 +211,7 @@ def split_rows(found: Found, load: Load) -> list[Json]:
 
 def remarks(found: Found) -> list[str]:
     acceptance = found.predictor.acceptance
-    said = []
+    said = [*found.lost]
     if not acceptance.is_exact:
         said.append(
             "the trace has no draft for some positions: accept lengths are means over the others, the chain's is "

@@ -21,6 +21,7 @@ class Found:
     """What an answer is made of. timings: of the fit; verified: of the run that judged the prediction, or none.
 
     traced: the workload whose texts the trace has, as timings name it. topk: of arms whose name has none.
+    lost: what the files no longer have, in words.
     """
 
     predictor: Predictor
@@ -29,6 +30,7 @@ class Found:
     traced: str
     topk: int
     experts: Experts | None = None
+    lost: Sequence[str] = ()
 
     @property
     def loads(self) -> list[Load]:

@@ -91,4 +91,5 @@ def measured(rates: Mapping[Shape, Mapping[Repeat, float]]) -> Choice:
     error = (ratio.high - ratio.low) / 2
     once = len({start for start, _ in shared}) == 1
     about = f"±{error:.1%}" + (" within one server start" if once else "")
+    about += " and more between server starts" if ratio.starts_differ else ""
     return choose(best, ratio.ratio - 1, error, "measured", about)
