@@ -59,6 +59,12 @@ class Folder:
     def run(self) -> Json:
         return read_json(self.path / "run.json")
 
+    @property
+    def tuning(self) -> str | None:
+        """The name of the tuning run that it is, or verifies; None for a benchmark."""
+        how = self.run["how"]
+        return str(how.get("verifies") or self.path.name) if "tune" in how or "verifies" in how else None
+
     def update(self, **fields: Any) -> None:
         """Add to run.json what is known only later."""
         self.keep("run.json", {**self.run, **fields})
@@ -215,7 +221,7 @@ def find(name: str) -> Folder:
     """
     path = Path(name)
     if (path / "run.json").is_file():
-        return checked(Folder(path))
+        return checked(Folder(path.resolve()))  # `.` has a name and neighbours, too
     matching = [folder for folder in runs() if folder.path.name.startswith(name)]
     if len(matching) == 1:
         return checked(matching[0])
@@ -245,6 +251,12 @@ def result_of(name: str) -> Json:
     if not path.is_file():
         folder = find(name)
         path = folder.path / "result.json"
+        if not path.exists() and folder.tuning:
+            fit = folder.path.with_name(folder.tuning)
+            raise UsageError(
+                f"{folder.path.name} is a tuning run's, and its result is an answer, which compares arms by itself",
+                hint=f"ddtool tune --from {fit.name if fit.parent == root() else fit}",
+            )
         if not path.exists():
             raise UsageError(
                 f"{folder.path.name} has no result yet: it broke off",

@@ -151,11 +151,12 @@ def row_of(folder: Folder) -> dict[str, Any]:
 
     about = folder.run
     design = Design.from_json(about["plan"])
+    planned = {one.ident for one in alternating(design)}  # a tuning run's traced pass is none of these
     return {
         **{name: about[name] for name in ("run", "profile", "host", "created")},
         "arms": list(design.arms),
         "cells": [cell.key for cell in design.cells],
-        "done": len(folder.done()),
-        "of": len(alternating(design)),
+        "done": len(planned & folder.done().keys()),
+        "of": len(planned),
         "folder": str(folder.path),
     }

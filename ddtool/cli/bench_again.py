@@ -42,9 +42,8 @@ def resuming(folder: Folder) -> str:
 
 def going_on(folder: Folder) -> tuple[str, str]:
     """The command that goes on with it, and by which run: what verifies a tuning run is resumed with that one."""
-    how = folder.run["how"]
-    name = str(how.get("verifies") or folder.path.name)
-    return ("tune" if "tune" in how or "verifies" in how else "bench"), name
+    tuning = folder.tuning
+    return ("bench", folder.path.name) if tuning is None else ("tune", tuning)
 
 
 def attaching(folder: Folder) -> str:

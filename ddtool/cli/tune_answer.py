@@ -33,7 +33,7 @@ def give(
     told = answer.answer(found, reading.about(fit, second), chosen, load, overlay)
     again = f"ddtool tune --from {fit.path.name}, with another FILE"
     # Files before the answer: with --json one object is all of stdout, an error's as well.
-    if out and overlay:
+    if out:
         bench_files.write(out, overlay, again)
         _checked(out)
     if show.report:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ddtool.bench.tune.found import Found
     from ddtool.bench.workloads import Workload
     from ddtool.deploy.deployment import Deployment
+    from ddtool.profile import Profile
 
 Json = dict[str, Any]
 VERIFY_ARMS = 5  # the chain, the best tree, its neighbours, and the fit's fastest; at more loads a few more
@@ -92,13 +93,38 @@ def from_run(name: str, where: Where, show: Show, out: str | None) -> None:
     from ddtool.bench.tune import reading
 
     folder = store.find(name)
-    how = folder.run["how"]
-    named = where.profile or how.get("profile")
-    profile = options.profile_of(named, list(where.overrides) or how.get("set")) if named else None
+    profile = _profile_of(folder, name, where, out)
     if profile:
         bench_files.spare(profile.source, out)
     second, _ = reading.second_of(folder)
     tune_answer.give(reading.found(folder, second), folder, second, profile, show, out)
+
+
+def _profile_of(folder: Folder, name: str, where: Where, out: str | None) -> Profile | None:
+    """The profile typed, else the run's. None where the run's is gone, or it names none: then there is no overlay.
+
+    Raises UsageError with --out, since what is written extends the profile.
+    """
+    from ddtool.errors import ProfileError, UsageError
+    from ddtool.profile.search import find
+
+    how = folder.run["how"]
+    known, gone = how.get("profile"), None if how.get("profile") else "the run names none"
+    if known and not where.profile:
+        try:
+            find(known)
+        except ProfileError as error:
+            gone = error.message
+    if where.profile or not gone:
+        return options.profile_of(where.profile or known, list(where.overrides) or how.get("set"))
+    if out:
+        raise UsageError(
+            f"--out {out} would extend the profile that was tuned: {gone}",
+            hint=f"ddtool tune PROFILE --from {name} --out {out}",
+        )
+    if known:
+        output.words(f"{gone}, so the answer has no overlay", "yellow")
+    return None
 
 
 def _both(

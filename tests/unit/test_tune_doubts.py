@@ -177,6 +177,12 @@ class TestCutFiles:
         (older / "run.json").write_text("{")
         assert warned(path) == []
 
+    def test_a_verification_is_found_from_within_the_folder(
+        self, tuned: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tuned(free, ARMS))
+        assert "is measured" in told(Path())["recommendation"]["why"]
+
     def test_samples_of_a_verification(self, tuned: Callable[..., Path]) -> None:
         path = tuned(free, ARMS)
         samples = path.parent / tuned_run.VERIFIED / "samples.jsonl"
@@ -230,3 +236,22 @@ class TestCutFiles:
         assert done.returncode == 1
         assert "experts.json does not say how many experts" in said["message"]
         assert said["hint"].startswith(f"mv {path}/experts.json ")
+
+
+class TestOverlay:
+    @pytest.mark.parametrize("named", [None, "gone-for-good"])
+    def test_out_without_the_profile_is_refused_before_anything_is_written(
+        self, named: str | None, tuned: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        path, out, report = tuned(free), tmp_path / "out.yaml", tmp_path / "report.html"
+        about = json.loads((path / "run.json").read_text())
+        about["how"]["profile"] = named
+        (path / "run.json").write_text(json.dumps(about))
+        done = here("tune", "--from", str(path), "--out", str(out), "--report", str(report))
+        assert done.returncode == 2
+        assert "would extend the profile that was tuned" in done.stderr
+        assert f"next: ddtool tune PROFILE --from {path} --out {out}" in done.stderr
+        assert not out.exists() and not report.exists()
+        assert told(path)["recommendation"]["overlay"] == "", "the answer itself needs no profile"
+        assert here("tune", "k26-ddtree", "--from", str(path), "--out", str(out)).returncode == 0
+        assert "extends: k26-ddtree" in out.read_text()
