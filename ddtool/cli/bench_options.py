@@ -14,6 +14,14 @@ MOST_TOKENS = 1 << 20
 HOTTEST = 100.0
 REQUESTS = "Requests of a pass, at least one for each slot; default: two, at least 8."
 
+
+def temperature(value: float | None) -> float | None:
+    """Raises BadParameter outside of its range. Typer's own says of nan that it is too large."""
+    if value is not None and not 0 <= value <= HOTTEST:
+        raise typer.BadParameter(f"{value:g} is no number from 0 to {HOTTEST:g}")
+    return value
+
+
 ArmsOpt = Annotated[
     str | None,
     typer.Option(
@@ -97,7 +105,11 @@ VisitsOpt = Annotated[
 TemperatureOpt = Annotated[
     float | None,
     typer.Option(
-        "--temperature", min=0.0, max=HOTTEST, help="Default: the profile's, else 0.", show_default=False
+        "--temperature",
+        metavar="T",
+        callback=temperature,
+        help="Default: the profile's, else 0.",
+        show_default=False,
     ),
 ]
 SeedOpt = Annotated[

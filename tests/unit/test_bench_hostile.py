@@ -16,7 +16,7 @@ from ddtool.bench.run import server_differences
 from ddtool.bench.store import Folder, Writer
 from ddtool.bench.tune import reading
 from ddtool.bench.workloads import Prompt, Workload
-from ddtool.cli import bench_again, bench_files, main
+from ddtool.cli import bench, bench_again, bench_files, main
 from ddtool.errors import DdtoolError, Locked, UsageError
 
 URL = ("--url", "chain=http://127.0.0.1:1")  # nobody answers there, which is exit 3
@@ -56,6 +56,14 @@ class TestWords:
         assert ddtool(monkeypatch, "bench", *URL, "--report", name) == 2
         assert "--report" in capfd.readouterr().err
         assert ddtool(monkeypatch, "tune", "--from", "x", "--out", name) == 2
+
+    @pytest.mark.parametrize("typed", ["nan", "inf", "101", "-1"])
+    @pytest.mark.parametrize("command", [("bench", *URL), ("tune", "k26-ddtree", "--host", "host.invalid")])
+    def test_a_temperature_is_a_number(
+        self, command: tuple[str, ...], typed: str, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    ) -> None:
+        assert ddtool(monkeypatch, *command, "--temperature", typed) == 2
+        assert f"{typed} is no number from 0 to 100" in capfd.readouterr().err
 
     def test_two_files_of_one_name(self) -> None:
         with pytest.raises(UsageError, match="one file"):
@@ -115,6 +123,26 @@ class TestFiles:
         with pytest.raises(UsageError) as caught:
             store.result_of("20261130")
         assert caught.value.hint == f"ddtool bench --resume {RUN['run']}"
+
+    def test_a_tuning_run_has_no_result_to_compare(self, tmp_path: Path) -> None:
+        about = {"how": {"verifies": RUN["run"]}, "run": "20261201-000000-0000"}
+        for under, said in ((None, RUN["run"]), (tmp_path / "else", str(tmp_path / "else" / RUN["run"]))):
+            fit = Folder.create({**RUN, "how": {"tune": {}}}, under)
+            for folder in (fit, Folder.create({**RUN, **about}, under)):
+                with pytest.raises(UsageError, match="is a tuning run's") as caught:
+                    store.result_of(str(folder.path))
+                assert caught.value.hint == f"ddtool tune --from {said}"
+
+    def test_the_traced_pass_is_none_of_an_arm(self) -> None:
+        cell = passes.Cell("code", 1, None, 0.0, 1, 8)
+        design = passes.Design(["chain"], [cell], visits=1, repeats=2, tokens=8, temperature=0.0, seed=1)
+        about = {"plan": design.to_json(), "profile": "p", "host": "h", "created": "now"}
+        folder = Folder.create({**RUN, **about, "how": {"tune": {}}})
+        with Writer(folder.samples_path) as write:
+            for name in ("chain/code-c1/v0/r0", "chain/code-c1/v0/r1", "trace/code-c1/v0/r0"):
+                write({"kind": "end", "pass": name, "attempt": 1, "seconds": 1.0})
+        row = bench.row_of(folder)
+        assert (row["done"], row["of"]) == (2, 2)
 
     @pytest.mark.parametrize("about", [{}, {**RUN, "schema": "ddtool.bench.run/2"}, {**RUN, "plan": 1}, RUN])
     def test_a_foreign_folder_is_no_run(
