@@ -120,7 +120,7 @@ def compared(cell: str, arms: Sequence[ArmPasses]) -> tuple[list[Json], list[str
     """Ratios of tok/s to the base arm, of passes with the same visit and repeat; and what to know of all these."""
     measured = {one.arm: one for one in arms if one.by_repeat}
     base = next((measured[name] for name in BASES if name in measured), None)
-    rows, words = [], [word for one in arms for word in warnings_of(cell, one)]
+    rows, words = [], [*unquiet(cell, arms), *(word for one in arms for word in warnings_of(cell, one))]
     for one in measured.values():
         if base is None or one is base:
             continue
@@ -179,19 +179,24 @@ def warnings_of(cell: str, one: ArmPasses) -> list[str]:
         if failed
         else []
     )
-    return words + _unsteady(where, one) + _doubts_about_acceptance(where, one)
-
-
-def _unsteady(where: str, one: ArmPasses) -> list[str]:
-    steady = statistics.stability(one.tok_s)
-    words = []
-    if steady.spread is not None and steady.spread > statistics.STABLE:
-        words.append(f"{where}: repeats of tok/s lie {steady.spread:.0%} apart: the machine was not quiet")
-    if steady.drift is not None:
+    drift = statistics.stability(one.tok_s).drift
+    if drift is not None:
         words.append(
-            f"{where}: tok/s drifts by {steady.drift:+.0%} from the first half of its repeats to the second"
+            f"{where}: tok/s drifts by {drift:+.0%} from the first half of its repeats to the second"
         )
-    return words
+    return words + _doubts_about_acceptance(where, one)
+
+
+def unquiet(cell: str, arms: Sequence[ArmPasses]) -> list[str]:
+    """Which arms' repeats lie far apart: one line, since a machine that is not quiet is so for most of them."""
+    spreads = {one.arm: statistics.stability(one.tok_s).spread for one in arms}
+    far = [
+        f"{spread:.0%} in {arm}"
+        for arm, spread in spreads.items()
+        if spread is not None and spread > statistics.STABLE
+    ]
+    told = f"{cell}: repeats of tok/s lie far apart, {', '.join(far)}: the machine was not quiet"
+    return [told] if far else []
 
 
 def _doubts_about_acceptance(where: str, one: ArmPasses) -> list[str]:

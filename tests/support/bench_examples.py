@@ -183,7 +183,7 @@ def result() -> dict[str, Any]:
         "taints": ["other processes used the GPU meanwhile: python (pid 41211)"],
         "warnings": [
             MADE_UP,
-            "code-c64: tree:32: repeats of tok/s lie 14% apart: the machine was not quiet",
+            "code-c64: repeats of tok/s lie far apart, 14% in tree:32: the machine was not quiet",
         ],
         "cells": cells,
         "lossless": lossless(),

@@ -91,9 +91,13 @@ def test_what_few_repeats_cannot_say_is_said():
 
 
 def test_spread_and_drift_are_named():
-    result = only([*speeds("plain", [100, 97, 94, 91, 88]), *speeds("chain", [100, 130, 100])])
+    wide = [100, 130, 100]
+    result = only([*speeds("plain", [100, 97, 94, 91, 88]), *speeds("chain", wide), *speeds("tree:32", wide)])
     assert words(result, "plain: tok/s drifts by -9%")
-    assert words(result, "chain: repeats of tok/s lie 30% apart")
+    (said,) = words(result, "lie far apart")
+    assert said.endswith(
+        ": repeats of tok/s lie far apart, 13% in plain, 30% in chain, 30% in tree:32: the machine was not quiet"
+    )
 
 
 def test_starts_that_differ_are_named():

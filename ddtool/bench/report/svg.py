@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 INK, MUTED, GRID, PAPER = "#010101", "#010102", "#010103", "#010104"
 NAMES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"}
-ARM_COLOURS, STEP_COLOURS = 8, 6
+ARM_COLOURS, STEP_COLOURS = 8, 8
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 WIDTH = 4.6
 NAME_EDGE = 0.19  # from the left edge to where the name of the vertical axis ends

@@ -45,12 +45,13 @@ def curves(tune: Json, order: Sequence[str]) -> Iterator[Grid | None]:
 
 
 def verify(tune: Json) -> Grid | None:
+    drafts = any(row.get("draft_ms") is not None for row in tune.get("verify") or [])
     columns = {
         "workload": "workload",
         "concurrency": "concurrency",
         "context": "context",
         "round_ms": "round",
-        "verify_ms": "verify",
+        "verify_ms": "verify" if drafts else "draft, verify",
         "fitted_ms": "fitted",
         "draft_ms": "draft",
         "tree_ms": "tree",
