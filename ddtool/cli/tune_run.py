@@ -48,7 +48,7 @@ def new(
         )
     traced = next(iter(loaded))
     cell = next(cell for cell in design.cells if cell.workload == traced)
-    with Deployment(profile, host) as deployment:
+    with Deployment(plan.timed(profile), host) as deployment:
         bench_run.settled(deployment, where)
         experts = plan.experts_of(deployment.facts["model"]["config"] or {})
         how = {
@@ -69,6 +69,7 @@ def new(
 def resume(name: str, where: Where, show: Show, out: str | None) -> None:
     from ddtool.bench import asked, store
     from ddtool.bench.passes import Design
+    from ddtool.bench.tune import plan
     from ddtool.deploy.deployment import Deployment
     from ddtool.errors import UsageError
 
@@ -83,7 +84,7 @@ def resume(name: str, where: Where, show: Show, out: str | None) -> None:
     bench_files.spare(profile.source, out)
     design = Design.from_json(about["plan"])
     loaded = asked.load_all(about["workloads"], profile, design.seed)
-    with Deployment(profile, host) as deployment:
+    with Deployment(plan.timed(profile), host) as deployment:
         bench_run.settled(deployment, where)
         _both(deployment, design, loaded, about["workloads"], about["how"], folder, where, show, out)
 

@@ -142,6 +142,8 @@ def test_from_widths_and_a_trace_to_a_verified_overlay(
     (check,) = (check for check in said["checks"] if check["name"] == "accept length")
     assert check["ok"] and "answers that are the traced texts" in check["detail"]
     assert not [taint for taint in said["taints"] if "other conditions" in taint], "one machine, one day"
+    assert {flags["enable-metrics"] for flags in said["fingerprint"]["flags"].values()} == {True}
+    assert "enable-metrics" not in path.read_text(), "for timing alone"
     made = profiles.load(str(path))
     assert (made.speculative.algorithm, made.speculative.budget, made.engine.provider) == (
         "DDTREE",

@@ -25,6 +25,7 @@ STEPS = (
     65,
 )  # a GPU's tiles are multiples of 8 and 16: both sides of some are among them
 TOPK = all_arms.TOPK
+METRICS = "enable-metrics"
 
 
 def block_of(profile: Profile) -> int:
@@ -61,6 +62,11 @@ def widths(typed: str | None, block: int) -> list[int]:
 def arms(of_widths: Sequence[int]) -> list[str]:
     """The chain first: everything is compared with it."""
     return ["chain", *(f"tree:{width - 1}" for width in of_widths)]
+
+
+def timed(profile: Profile) -> Profile:
+    """With SGLang's metrics on, in all arms: without them a tree's server does not time the steps of a round."""
+    return profile.model_copy(update={"server_args": {**profile.server_args, METRICS: True}})
 
 
 def traced_arm(profile: Profile, path: str) -> Arm:
