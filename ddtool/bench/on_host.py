@@ -5,7 +5,7 @@ the host puts the deployed service back at the end, or wherever it breaks off. P
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddtool.bench import passes
@@ -38,7 +38,8 @@ class Built:
 class Measurement:
     """What a plan is made of. `about`: run.json; `left`: the visits to make; `attempts`: of passes begun before.
 
-    `state` and `run`: the host's folders; what lies in the second one, a reboot forgets.
+    `state` and `run`: the host's folders; what lies in the second one, a reboot forgets. `speeds`: tok/s of
+    one request by cell, where an earlier run has measured them.
     """
 
     profile: Profile
@@ -53,6 +54,7 @@ class Measurement:
     run: str
     salt: str
     warnings: Sequence[str] = ()
+    speeds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def unit(self) -> str:
@@ -176,24 +178,24 @@ def outage(this: Measurement) -> Outage:
 def measuring_s(this: Measurement) -> tuple[float, str]:
     """How long the passes and their warm-ups take, roughly, and the words for it."""
     wanted = this.profile.objective
-    speed, whose = (wanted.tok_s, "the objective's") if wanted else (TOK_S, "an assumed")
-    warm_up_tokens = sum(
-        passes.warm_up_tokens(this.design.cell(key))
-        for visit in this.left
-        if visit_design(this, visit).warmup
-        for key in {one.cell for one in visit.passes}
-    )
-    total, count = warm_up_tokens / speed, 0
+    guess, whose = (wanted.tok_s, "the objective's") if wanted else (TOK_S, "an assumed")
+    keys = {one.cell for visit in this.left for one in visit.passes}
+    speed = {key: this.speeds.get(key, guess) for key in keys}
+    total, count, warmed = 0.0, 0, False
     for visit in this.left:
+        for key in {one.cell for one in visit.passes} if visit_design(this, visit).warmup else ():
+            total += passes.warm_up_tokens(this.design.cell(key)) / speed[key]
+            warmed = True
         for one in visit.passes:
             cell = this.design.cell(one.cell)
             in_turn = -(-cell.prompts // (cell.concurrency or cell.prompts))
             arriving = cell.prompts / cell.rate if cell.rate else 0.0
-            total += in_turn * cell.max_tokens / speed + arriving
+            total += in_turn * cell.max_tokens / speed[cell.key] + arriving
             count += 1
     lasting = f"{total:.0f} s" if total < 90 else f"{total / 60:.0f} min"
-    what = f"{count} passes and their warm-ups" if warm_up_tokens else f"{count} passes"
-    return total, f"{what} that take {lasting} at {whose} {speed:g} tok/s"
+    what = f"{count} passes and their warm-ups" if warmed else f"{count} passes"
+    pace = "as fast as the fit's were" if keys <= this.speeds.keys() else f"at {whose} {guess:g} tok/s"
+    return total, f"{what} that take {lasting} {pace}"
 
 
 def start_s(facts: Mapping[str, Any]) -> float:

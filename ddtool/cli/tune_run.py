@@ -156,6 +156,7 @@ def _both(
     made = _verification(deployment, found, design, loaded, {**how, "verifies": folder.path.name}, second)
     if made.left:
         _say(found)
+        output.words(f"without the run that comes next: ddtool tune --from {folder.path.name}")
         question = "Run the answer against its neighbours"
         done = bench_run.measured(deployment, made, second, where, show, "", question)
         if done is None:
@@ -187,7 +188,7 @@ def _verification(
 
     from ddtool.bench import host_run
     from ddtool.bench.passes import Design
-    from ddtool.bench.tune.found import main_load, tried
+    from ddtool.bench.tune.found import main_load, speeds, tried
 
     if resumed is not None:
         design = Design.from_json(resumed.run["plan"])
@@ -199,7 +200,8 @@ def _verification(
     name = how["tune"]["workload"]
     about = {key: value for key, value in how.items() if key != "tune"}
     only, typed = {name: loaded[name]}, [how["tune"]["typed"]]
-    return host_run.prepare(deployment, design, only, typed=typed, how=about, resumed=resumed)
+    made = host_run.prepare(deployment, design, only, typed=typed, how=about, resumed=resumed)
+    return replace(made, speeds=speeds(found, design.cells))
 
 
 def _say(found: Found) -> None:

@@ -110,6 +110,19 @@ def test_a_warm_up_takes_as_long_as_its_longest_answer(profile: Profile, facts: 
     assert sum(longest) == 32 + 256, "what is counted is what is sent"
 
 
+def test_what_was_measured_tells_how_long_it_takes(profile: Profile, facts: dict[str, Any]) -> None:
+    this = measurement(profile, facts)
+    one, four = (cell.key for cell in this.design.cells)
+    seconds, words = on_host.measuring_s(replace(this, speeds={one: 2.0, four: 3.0}))
+    assert seconds == pytest.approx(4 * 2 * (8 / 2 + 2 / 3) * 12 + 4 * (12 / 2 + 12 / 3))
+    assert words.endswith("as fast as the fit's were")
+    half, words = on_host.measuring_s(replace(this, speeds={one: 2.0}))
+    assert half == pytest.approx(
+        4 * 2 * (8 * 12 / 2 + 2 * 12 / on_host.TOK_S) + 4 * (12 / 2 + 12 / on_host.TOK_S)
+    )
+    assert words.endswith("at an assumed 100 tok/s")
+
+
 def length(item: dict[str, Any]) -> int:
     return int(item["body"]["sampling_params"]["max_new_tokens"])
 

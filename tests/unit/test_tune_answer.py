@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 
 import pytest
 from support.tuning import TOPK, Machine, texts
 
+from ddtool.bench.passes import Cell
 from ddtool.bench.tune.answer import split_rows, verify_rows
-from ddtool.bench.tune.found import Found
+from ddtool.bench.tune.found import Found, speeds
 from ddtool.bench.tune.predict import Load, Predictor
 from ddtool.bench.tune.rounds import timings
 
@@ -62,3 +64,20 @@ def test_the_pieces_of_a_round_add_up(steps: dict[str, float], pieces: dict[str,
     assert list(of_tree) == list(pieces), "in a round's order"
     assert of_tree == pytest.approx(pieces, abs=0.001)
     assert [row["step"] for row in rows if row["arm"] == "chain"] == ["draft, verify and host"]
+
+
+def test_speeds_are_of_one_request_and_of_the_cells_asked_for() -> None:
+    machine = Machine(texts(31, 8, 48, 0.62), lambda width, active: ROUND, noise=0)
+    measured = timings(machine.passes(["chain", "tree:15", "tree:32"], [1, 4]), TOPK)
+    fit = Found(Predictor(measured, machine.acceptance), measured, [], "code", TOPK)
+    loads = [Cell("code", concurrency, None, 0.0, 8, 48) for concurrency in (1, 4, 9)]
+    found_speeds = speeds(fit, loads)
+    assert list(found_speeds) == ["code-c1", "code-c4"], "nothing is known of the third"
+    alone = [one.tok_s for one in measured if one.concurrency == 1]
+    assert found_speeds["code-c1"] == pytest.approx(median(alone))
+    assert found_speeds["code-c4"] < found_speeds["code-c1"]
+
+
+def test_steps_that_are_longer_than_the_round_leave_the_host_nothing() -> None:
+    rows = split_rows(found({**ALL, "verify": 9.0}), ALONE)
+    assert [row["ms"] for row in rows if (row["arm"], row["step"]) == ("tree:15", "host")] == [0.0]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ddtool.bench.passes import Design
+from ddtool.bench.passes import Cell, Design
 from ddtool.bench.tune import recommend
 from ddtool.bench.tune.cost import Experts
 from ddtool.bench.tune.predict import Load, Predictor
 from ddtool.bench.tune.recommend import Choice
-from ddtool.bench.tune.rounds import Timing, arm_of
+from ddtool.bench.tune.rounds import CONCURRENCY, Timing, arm_of
 from ddtool.bench.tune.trees import CHAIN, Shape
 
 
@@ -81,6 +81,16 @@ class Found:
         """Whether the trace can judge it."""
         acceptance = self.predictor.acceptance
         return shape.budget <= acceptance.most and shape.topk <= acceptance.topk
+
+
+def speeds(found: Found, cells: Sequence[Cell]) -> dict[str, float]:
+    """tok/s of one request in each of these cells, over all arms of the fit."""
+    by: dict[str, list[float]] = {}
+    for cell in cells:
+        workload = CONCURRENCY.sub("", cell.key, count=1)
+        mine = [t for t in found.timings if (t.workload, t.concurrency) == (workload, cell.concurrency)]
+        by[cell.key] = [one.tok_s / one.concurrency for one in mine]
+    return {key: median(values) for key, values in by.items() if values}
 
 
 def is_of(timing: Timing, load: Load) -> bool:
