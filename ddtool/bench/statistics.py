@@ -59,11 +59,14 @@ class Stability:
         return self.spread is not None and self.spread <= STABLE and self.drift is None
 
 
-def paired_ratio(ours: Sequence[float], base: Sequence[float], starts: Sequence[int]) -> Ratio:
+def paired_ratio(
+    ours: Sequence[float], base: Sequence[float], starts: Sequence[int], picked_from: int = 1
+) -> Ratio:
     """The geometric mean of the pairs' ratios.
 
     ours, base: positive, the i-th of both taken in the same repeat. starts: the server start of each pair; from 5
-    starts on the interval is over starts, because repeats of one start know nothing of the next.
+    starts on the interval is over starts, because repeats of one start know nothing of the next. picked_from: how many
+    arms `ours` was the best of, by these very pairs; the interval holds for all of them together (Bonferroni).
 
     Raises ValueError when there are no pairs, or a value is not positive.
     """
@@ -77,7 +80,8 @@ def paired_ratio(ours: Sequence[float], base: Sequence[float], starts: Sequence[
     middle = fmean(units)
     if len(units) < MIN_PAIRS:
         return Ratio(exp(middle), None, None, len(logs))
-    reach = student(len(units) - 1) * stdev(units) / sqrt(len(units))
+    level = 1 - (1 - LEVEL) / picked_from
+    reach = student(len(units) - 1, level) * stdev(units) / sqrt(len(units))
     differ = units is logs and groups_p([*by_start.values()]) < CHANCE
     return Ratio(exp(middle), exp(middle - reach), exp(middle + reach), len(logs), differ)
 

@@ -83,6 +83,7 @@ def measured(rates: Mapping[Shape, Mapping[Repeat, float]]) -> Choice:
         [rates[best][one] for one in shared],
         [rates[CHAIN][one] for one in shared],
         [start for start, _ in shared],
+        picked_from=len(rates) - 1,
     )
     if ratio.low is None or ratio.high is None:
         passes = f"{ratio.pairs} pass{'es' if ratio.pairs > 1 else ''} of each"
