@@ -69,6 +69,11 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], above: str = "") -> 
             yield {"what": f"{above}{name}", "a": one, "b": other}
 
 
+def arrow(difference: Json) -> str:
+    """`driver: 560.35 → 570.12`"""
+    return f"{difference['what']}: {difference['a']} → {difference['b']}"
+
+
 def _apart(differs: list[Json], cells: Mapping[str, tuple[Json, Json]]) -> Iterator[str]:
     for one in differs:
         known = one["a"] is not None and one["b"] is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ddtool
-from ddtool.bench.compare import differences
+from ddtool.bench.compare import arrow, differences
 from ddtool.bench.passes import Design
 from ddtool.bench.workloads import Workload
 from ddtool.deploy.release import Release
@@ -98,4 +98,4 @@ def _git(root: Path, *words: str) -> str:
 
 def differs(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """`driver: 560.35 → 570.12`, a line for each leaf that is not the same."""
-    return [f"{one['what']}: {one['a']} → {one['b']}" for one in differences(before, after)]
+    return [arrow(one) for one in differences(before, after)]

@@ -183,9 +183,10 @@ def measuring_s(this: Measurement) -> tuple[float, str]:
     speed = {key: this.speeds.get(key, guess) for key in keys}
     total, count, warmed = 0.0, 0, False
     for visit in this.left:
-        for key in {one.cell for one in visit.passes} if visit_design(this, visit).warmup else ():
-            total += passes.warm_up_tokens(this.design.cell(key)) / speed[key]
+        if visit_design(this, visit).warmup:
             warmed = True
+            for key in {one.cell for one in visit.passes}:
+                total += passes.warm_up_tokens(this.design.cell(key)) / speed[key]
         for one in visit.passes:
             cell = this.design.cell(one.cell)
             in_turn = -(-cell.prompts // (cell.concurrency or cell.prompts))
@@ -194,7 +195,7 @@ def measuring_s(this: Measurement) -> tuple[float, str]:
             count += 1
     lasting = f"{total:.0f} s" if total < 90 else f"{total / 60:.0f} min"
     what = f"{count} passes and their warm-ups" if warmed else f"{count} passes"
-    pace = "as fast as the fit's were" if keys <= this.speeds.keys() else f"at {whose} {guess:g} tok/s"
+    pace = "as fast as measured before" if keys <= this.speeds.keys() else f"at {whose} {guess:g} tok/s"
     return total, f"{what} that take {lasting} {pace}"
 
 

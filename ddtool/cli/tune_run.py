@@ -110,7 +110,8 @@ def _profile_of(folder: Folder, name: str, where: Where, out: str | None) -> Pro
     from ddtool.profile.search import find
 
     how = folder.run["how"]
-    known, gone = how.get("profile"), None if how.get("profile") else "the run names none"
+    known = how.get("profile")
+    gone = None if known else "the run names none"
     if known and not where.profile:
         try:
             find(known)

@@ -115,7 +115,7 @@ def test_what_was_measured_tells_how_long_it_takes(profile: Profile, facts: dict
     one, four = (cell.key for cell in this.design.cells)
     seconds, words = on_host.measuring_s(replace(this, speeds={one: 2.0, four: 3.0}))
     assert seconds == pytest.approx(4 * 2 * (8 / 2 + 2 / 3) * 12 + 4 * (12 / 2 + 12 / 3))
-    assert words.endswith("as fast as the fit's were")
+    assert words.endswith("as fast as measured before")
     half, words = on_host.measuring_s(replace(this, speeds={one: 2.0}))
     assert half == pytest.approx(
         4 * 2 * (8 * 12 / 2 + 2 * 12 / on_host.TOK_S) + 4 * (12 / 2 + 12 / on_host.TOK_S)

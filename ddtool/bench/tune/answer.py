@@ -53,7 +53,7 @@ def answer(found: Found, about: Mapping[str, Any], chosen: Choice, load: Load, o
             "gain_over_chain": round(chosen.gain, 4) if not chosen.is_chain else 0.0,
         },
         "by_load": [by_load(found, one) for one in found.main],
-        "checks": checks(found, lengths, chosen, load),
+        "checks": checks(found, lengths, load),
     }
 
 

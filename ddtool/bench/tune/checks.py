@@ -10,22 +10,20 @@ from typing import Any
 from ddtool.bench.tune import alike, recommend
 from ddtool.bench.tune.found import Found, choice, is_of
 from ddtool.bench.tune.predict import Load
-from ddtool.bench.tune.recommend import Choice
-from ddtool.bench.tune.trees import Shape
 
 WITHIN = 0.10
 
 Json = dict[str, Any]
 
 
-def checks(found: Found, lengths: Sequence[Mapping[str, Any]], chosen: Choice, load: Load) -> list[Json]:
+def checks(found: Found, lengths: Sequence[Mapping[str, Any]], load: Load) -> list[Json]:
     """lengths: accept lengths, as the answer has them: a row a shape, `judged` where it was measured."""
     fit = found.predictor.curves[load].error
     listed = [
         _check("fit", fit, "of a round's time at widths left out") if fit is not None else None,
         _accept_length([row["judged"] for row in lengths if row["judged"] is not None]),
         _prediction(found),
-        _recommendation(found, {load: chosen.shape}),
+        _recommendation(found),
     ]
     return [one for one in listed if one is not None]
 
@@ -95,21 +93,22 @@ def _prediction(found: Found) -> Json | None:
     return {**made, "detail": f"{made['detail']}: {more}"}
 
 
-def _recommendation(found: Found, known: Mapping[Load, Shape]) -> Json | None:
+def _recommendation(found: Found) -> Json | None:
     """Of all loads that were verified the worst; and the worst of what would be run without a verification.
 
-    The first is small by its making, since what was measured chose the arm; the second says what a prediction is worth.
-    known: what is recommended for some loads.
+    The first is small by its making, since what was measured chose the arm; the second says what a prediction is
+    worth.
     """
     final: list[tuple[float, str]] = []
     alone: list[tuple[float, str]] = []
     for load in found.main:
         rates = {shape: median(values) for shape, values in found.rates(found.verified, load).items()}
-        picked = known.get(load) or choice(found, load).shape
-        for kept, shape in ((final, picked), (alone, found.predicted(load).shape)):
-            if shape in rates:
-                arm = f"{found.name(shape)} at concurrency {load.concurrency}"
-                kept.append((1 - rates[shape] / max(rates.values()), arm))
+        if not rates:
+            continue
+        for kept, one in ((final, choice(found, load)), (alone, found.predicted(load))):
+            if one.shape in rates:
+                arm = f"{found.name(one.shape)} at concurrency {load.concurrency}"
+                kept.append((1 - rates[one.shape] / max(rates.values()), arm))
     if not final:
         return None
     below, arm = max(final, key=itemgetter(0))

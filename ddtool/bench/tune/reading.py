@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ddtool.bench import results, run, taint
-from ddtool.bench.compare import differences
+from ddtool.bench.compare import arrow, differences
 from ddtool.bench.passes import Design, alternating
 from ddtool.bench.records import Pass
 from ddtool.bench.store import Folder, checked, read_json
@@ -107,26 +107,24 @@ def about(fit: Folder, verified: Folder | None) -> Json:
     """
     taints: dict[str, None] = {}
     warnings: dict[str, None] = {}
+    doubts: list[str] = []
     for one in [fit, *([verified] if verified else [])]:
         lines = measured_lines(one)
         taints |= dict.fromkeys([*one.run.get("taints", ()), *taint.of_samples(lines)])
         warnings |= dict.fromkeys([*one.run.get("warnings", ()), *run.server_differences(lines)])
-    again = passes_of(verified) if verified else []
-    doubts = (
-        results.doubts(verified.run, again) if verified and again else results.doubts(fit.run, passes_of(fit))
-    )
+        if whole := results.read_of(one.run, lines).passes:
+            doubts = results.doubts(one.run, whole)
     warnings |= dict.fromkeys([*second_of(fit)[1], *doubts])
     if verified and (changed := changed_between(fit, verified)):
-        taints[f"the verification was measured under other conditions than the fit: {'; '.join(changed)}"] = (
-            None
-        )
+        told = f"the verification was measured under other conditions than the fit: {'; '.join(changed)}"
+        taints[told] = None
     return {**fit.run, "taints": list(taints), "warnings": list(warnings)}
 
 
 def changed_between(fit: Folder, verified: Folder) -> list[str]:
     """`driver: 560.35 → 570.12` for each leaf that both fingerprints have; arms that only one ran are no change."""
     return [
-        f"{one['what']}: {one['a']} → {one['b']}"
+        arrow(one)
         for one in differences(fit.run["fingerprint"], verified.run["fingerprint"])
         if one["a"] is not None and one["b"] is not None and one["what"] not in MAY_CHANGE
     ]
