@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddtool.bench.report.grids import Grid, Header, grid, rows_grid
-from ddtool.bench.report.values import Json, budget_curves, difference, plain_text, steps_of, where_of
+from ddtool.bench.report.values import (
+    Json,
+    budget_curves,
+    difference,
+    plain_text,
+    steps_of,
+    verify_name,
+    where_of,
+)
 
 
 def tune_grids(tune: Json, order: Sequence[str]) -> list[Grid]:
@@ -45,18 +53,18 @@ def curves(tune: Json, order: Sequence[str]) -> Iterator[Grid | None]:
 
 
 def verify(tune: Json) -> Grid | None:
-    drafts = any(row.get("draft_ms") is not None for row in tune.get("verify") or [])
+    rows = tune.get("verify") or []
     columns = {
         "workload": "workload",
         "concurrency": "concurrency",
         "context": "context",
         "round_ms": "round",
-        "verify_ms": "verify" if drafts else "draft, verify",
+        "verify_ms": verify_name(rows),
         "fitted_ms": "fitted",
         "draft_ms": "draft",
         "tree_ms": "tree",
     }
-    return rows_grid("ms a round by width", tune.get("verify") or [], [], "width", columns)
+    return rows_grid("ms a round by width", rows, [], "width", columns)
 
 
 def fit(tune: Json) -> Grid | None:

@@ -21,6 +21,7 @@ from ddtool.bench.report.values import (
     plain_text,
     steps_of,
     verify_curves,
+    verify_name,
 )
 
 STYLES = ("-", (0, (5, 1.5)), (0, (1, 1)))
@@ -136,8 +137,7 @@ def verify(curves: Sequence[VerifyCurve], prefix: str) -> Plot | None:
         ax.set_ylim(bottom=0)
         ax.set_xlim(left=0)
         ax.set_xlabel("width verified, tokens" + (" (line: fitted)" if fitted else ""))
-        drafts = any(row.get("draft_ms") is not None for curve in curves for row in curve.rows)
-        ax.set_ylabel("verify, ms" if drafts else "draft and verify, ms")
+        ax.set_ylabel(f"{verify_name(row for curve in curves for row in curve.rows)}, ms")
         label_points(ax, labels)
         rest = str(replace(curves[0].where, concurrency=None))
         return plot(ax, "Cost of a verify" + (f": {rest}" if rest else ""), "ms. " + "; ".join(told), prefix)

@@ -19,6 +19,7 @@ from ddtool.bench.report.values import (
     share,
     steps_of,
     verify_curves,
+    verify_name,
     where_of,
 )
 
@@ -137,12 +138,11 @@ def verify(tune: Json) -> list[RenderableType]:
     made: list[RenderableType] = []
     for curve in verify_curves(tune):
         rounds = [row.get("round_ms") for row in curve.rows]
-        drafts = any(row.get("draft_ms") is not None for row in curve.rows)
         group = present(
             [
                 measured("round", curve.rows, "round_ms"),
                 Bars(rounds, max((value for value in rounds if value), default=0)),
-                measured("verify" if drafts else "draft, verify", curve.rows, "verify_ms"),
+                measured(verify_name(curve.rows), curve.rows, "verify_ms"),
                 measured("fitted", curve.rows, "fitted_ms"),
                 measured("draft", curve.rows, "draft_ms"),
                 measured("tree", curve.rows, "tree_ms"),

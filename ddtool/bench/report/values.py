@@ -265,6 +265,11 @@ def difference(predicted: float | None, measured: float | None) -> float | None:
     return predicted / measured - 1 if predicted is not None and measured else None
 
 
+def verify_name(rows: Iterable[Json]) -> str:
+    """What `verify_ms` of a tuning answer is: without a draft that was timed, the draft is in it."""
+    return "verify" if any(row.get("draft_ms") is not None for row in rows) else "draft and verify"
+
+
 def steps_of(tune: Json) -> tuple[list[str], list[str], dict[str, dict[str, float]]]:
     """Arms, steps of a round in their order, and ms by arm and step."""
     spent: dict[str, dict[str, float]] = {}
