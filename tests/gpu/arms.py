@@ -16,7 +16,7 @@ from typing import Any
 
 import cells
 from measure import Pass, divergences, one_pass, summary
-from server import Arm, Server, platform
+from server import Arm, Server, platform, start_all
 
 PORT = 32100
 FALLBACK = "falling back to greedy"  # a chain that cannot sample says so, once
@@ -69,24 +69,15 @@ def cell_name(temperature: float, batch: int) -> str:
 
 
 def start(options: argparse.Namespace, done: cells.Cells, stack: ExitStack) -> dict[str, Server]:
-    """All at once, since loading and compiling leave the card idle."""
     common, environment = platform(options.platform)
+    common |= {
+        "model-path": options.target,
+        "tp-size": options.tp,
+        **dict.fromkeys(options.switches, True),
+    }
+    flags = {text: {**common, **Arm.parse(text, options.draft).flags} for text in options.arms}
     environment = {**environment, **cells.variables(options.env)}
-    servers = {}
-    for number, text in enumerate(options.arms):
-        flags = {
-            **common,
-            "model-path": options.target,
-            "tp-size": options.tp,
-            **dict.fromkeys(options.switches, True),
-            **Arm.parse(text, options.draft).flags,
-        }
-        server = Server(flags, PORT + 100 * number, done.log(cells.arm_file(text)), environment)
-        stack.callback(server.stop)
-        servers[text] = server
-    for server in servers.values():
-        server.wait()
-    return servers
+    return start_all(flags, PORT, done.arm_log, environment, stack)
 
 
 def measure(

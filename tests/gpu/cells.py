@@ -46,6 +46,9 @@ class Cells:
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
+    def arm_log(self, arm: str) -> Path:
+        return self.log(arm_file(arm))
+
     def save(self) -> None:
         out = os.environ.get("OUT")
         if out:

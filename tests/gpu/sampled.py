@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import cells
 from arms import FALLBACK
 from measure import one_pass
-from server import Arm, Server, platform
+from server import Arm, Server, platform, start_all
 
 from ddtool.bench import distribution
 
@@ -106,16 +106,8 @@ def main() -> None:
 def start(options: argparse.Namespace, done: cells.Cells, stack: ExitStack) -> dict[str, Server]:
     common, environment = platform(options.platform)
     common |= {"model-path": options.target, "tp-size": options.tp}
-    servers = {}
-    for number, text in enumerate([PLAIN, *options.arms]):
-        flags = {**common, **Arm.parse(text, options.draft).flags}
-        servers[text] = Server(
-            flags, options.port + 100 * number, done.log(cells.arm_file(text)), environment
-        )
-        stack.callback(servers[text].stop)
-    for server in servers.values():
-        server.wait()
-    return servers
+    flags = {text: {**common, **Arm.parse(text, options.draft).flags} for text in [PLAIN, *options.arms]}
+    return start_all(flags, options.port, done.arm_log, environment, stack)
 
 
 def draw_all(servers: Mapping[str, Server], batch: int, options: argparse.Namespace) -> dict[str, Row]:

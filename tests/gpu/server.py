@@ -10,8 +10,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,7 @@ GPU = {
 }
 AT_ONCE = 16  # requests that a server on a GPU has room and graphs for
 ROOM = 24576  # tokens of cache, at least: what all of `docs/results` had for up to 16 requests
-BESIDE = (
-    512  # of a request's tokens: its prompt, of 60 at most, and the nodes of a tree that is being verified
-)
+BESIDE = 512  # for a request beside its answer: its prompt, and the nodes of a tree that is being verified
 # An arm on one card of several leaves their memory unequal, which SGLang takes for somebody else's work
 GPU_ENVIRONMENT = {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "false"}
 # A rehearsal without a GPU: interpreted kernels, seconds a token
@@ -174,6 +173,26 @@ class Server:
     @property
     def _url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+
+def start_all(
+    flags: Mapping[str, Mapping[str, Any]],
+    port: int,
+    log: Callable[[str], Path],
+    environment: Mapping[str, str],
+    stack: ExitStack,
+) -> dict[str, Server]:
+    """By arm, ready; they stop with `stack`. All at once, since loading and compiling leave the card idle.
+
+    flags: by arm. port: of the first; each has a hundred. log: by arm, where its output goes.
+    """
+    servers = {}
+    for number, (arm, own) in enumerate(flags.items()):
+        servers[arm] = Server(own, port + 100 * number, log(arm), environment)
+        stack.callback(servers[arm].stop)
+    for server in servers.values():
+        server.wait()
+    return servers
 
 
 def session(pid: int) -> int | None:

@@ -26,12 +26,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import cells
-from server import AT_ONCE, REQUEST_S, Arm, Server, platform
+from server import AT_ONCE, REQUEST_S, Arm, Server, platform, start_all
 
 from ddtool.agent.load import run_pass
 from ddtool.agent.load_gpu import Sampler
 from ddtool.bench import asked, passes
-from ddtool.bench.compare import differences
+from ddtool.bench.compare import arrow, differences
 from ddtool.bench.passes import Cell, Design, Pass
 from ddtool.bench.store import Folder, Writer
 from ddtool.bench.tune import answer, experts, plan, reading
@@ -279,16 +279,9 @@ class Rig:
     def start(
         self, flags: dict[str, Flags], environment: dict[str, str], stack: ExitStack
     ) -> dict[str, Server]:
-        """All at once, since loading leaves the card idle."""
-        servers = {}
-        for number, (arm, own) in enumerate(flags.items()):
-            log = self.done.log(cells.arm_file(arm))
-            everything = {**self.environment, **environment}
-            servers[arm] = Server({**self.common, **own}, self.options.port + 100 * number, log, everything)
-            stack.callback(servers[arm].stop)
-        for server in servers.values():
-            server.wait()
-        return servers
+        everything = {arm: {**self.common, **own} for arm, own in flags.items()}
+        variables = {**self.environment, **environment}
+        return start_all(everything, self.options.port, self.done.arm_log, variables, stack)
 
     def passes(
         self, folder: Folder, design: Design, wanted: Sequence[Pass], servers: dict[str, Server]
@@ -312,7 +305,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     old, new = ({part: about[part] for part in SAME} for about in (before, json.loads(json.dumps(now))))
     for one in differences(old, new):
         if one["what"] not in MAY_CHANGE:
-            yield f"{one['what']}: {one['a']} → {one['b']}"
+            yield arrow(one)
 
 
 def fewer(cell: Cell) -> Cell:
